@@ -1,1 +1,48 @@
-//! Distributed locks.
+//! Distributed locks with a fencing token on every lock.
+//!
+//! ```no_run
+//! # async fn charge(_order: u32, _token: fencepost::Token) {}
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), fencepost::Error> {
+//! use std::time::Duration;
+//! use fencepost::Locker;
+//!
+//! let locker = Locker::connect("local:").await?;
+//! let guard = locker.lock("orders/4821").wait(Duration::from_secs(5)).acquire().await?;
+//! guard.run(charge(4821, guard.token())).await?;
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! **What a lock cannot do.** No lock, on any backend, stops a holder that is paused past its deadline from acting late.
+//! Only the protected resource can, by rejecting a [token](Token) lower than the highest it has seen.
+
+mod claim;
+mod connect;
+mod drivers;
+mod engine;
+mod error;
+mod guard;
+mod host;
+mod lease;
+mod lock;
+mod locker;
+mod name;
+mod owner;
+mod token;
+
+pub mod blocking;
+pub mod driver;
+
+pub use claim::{Hold, Loss, State};
+pub use connect::{SCHEMES, Url};
+pub use driver::{About, ForcedOut, Holder, LeaseKind, Level, Status};
+pub use engine::SystemHost;
+pub use error::{Error, ErrorKind};
+pub use guard::{Changes, Guard};
+pub use host::Moment;
+pub use lock::{DEFAULT_PATIENCE, DEFAULT_TTL, Lock};
+pub use locker::{Locker, Observer};
+pub use name::{LockName, MAX_NAME_BYTES};
+pub use owner::{MAX_LABEL_BYTES, Owner};
+pub use token::{Lineage, Token};

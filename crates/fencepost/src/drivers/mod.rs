@@ -1,0 +1,4 @@
+//! Where the lock lives: one room per backend. No driver imports the engine, and no driver another.
+
+#[cfg(feature = "local")]
+pub(crate) mod local;

@@ -1,0 +1,218 @@
+//! Getting a lock: the one wait loop.
+//!
+//! Invariants:
+//! 1. On any way out but a guard (time-out, error, dropped future, panic) the claim goes to the reaper.
+//! 2. A guard is never made from a grant whose deadline has passed or that is not above the caller's floor.
+//! 3. The caller's time limit holds also while a verb hangs.
+//! 4. A claim that is found gone is replaced by a new one within the same wait; it is never revived.
+
+use std::{
+    cmp::min,
+    future::pending,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use crate::{
+    claim::{Claim, State},
+    driver::{Entered, Fail, Holder, Intent, LeaseKind},
+    engine::{Core, Ward, verb},
+    error::{Error, ErrorKind},
+    guard::Guard,
+    host::Moment,
+    lease::deadline,
+    name::LockName,
+    owner::{Owner, wall_ms},
+    token::Token,
+};
+
+/// What the caller wants, validated.
+#[derive(Clone)]
+pub(crate) struct Want {
+    pub(crate) lock: LockName,
+    pub(crate) intent: Intent,
+    pub(crate) ttl: Duration,
+    /// How long to wait for the lock; `None` for ever.
+    pub(crate) wait: Option<Duration>,
+    /// How long the backend may fail to answer before that is an error.
+    pub(crate) patience: Duration,
+    pub(crate) label: Option<String>,
+    pub(crate) floor: Option<Token>,
+}
+
+pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error> {
+    let mut line = Line {
+        limit: want.wait.map(|wait| core.now() + wait),
+        silent_since: core.now(),
+        failures: 0,
+        holder: None,
+        core,
+        want,
+    };
+    loop {
+        let lease = match line.core.lease(line.want.ttl).await {
+            Ok(lease) => lease,
+            Err(fail) => {
+                let pause = line.bear(fail, false)?;
+                line.sleep(pause).await?;
+                continue;
+            }
+        };
+        let owner = Owner::here(line.want.label.clone());
+        let claim = line.core.claim(line.want.lock.clone(), owner, line.want.floor, lease);
+        let ward = Ward::new(line.core.clone(), claim.clone());
+        if let Some(token) = line.stand(&claim).await? {
+            line.core.schedule.add(&claim);
+            return Ok(Guard::new(ward, token));
+        }
+        drop(ward);
+        // The next life starts a moment later: a backend that keeps removing claims must not be stormed.
+        line.sleep(Duration::from_millis(5)).await?;
+    }
+}
+
+/// One caller's wait, over all the claims that it takes.
+struct Line {
+    core: Arc<Core>,
+    want: Want,
+    limit: Option<Moment>,
+    /// Since when the backend has given no answer.
+    silent_since: Moment,
+    failures: u32,
+    holder: Option<Holder>,
+}
+
+impl Line {
+    /// Keeps `claim` in line until it is granted (its token), of no use any more (`None`), or an error ends the wait.
+    async fn stand(&mut self, claim: &Arc<Claim>) -> Result<Option<Token>, Error> {
+        loop {
+            if claim.is_over() {
+                return Ok(None);
+            }
+            let sent = self.core.now();
+            let pause = match self.enter(claim, sent).await? {
+                Ok(Entered::Granted { token }) => return self.accept(claim, token, sent),
+                Ok(Entered::Queued { recheck, holder }) => self.heard(recheck, holder),
+                Ok(Entered::Busy { holder, .. }) if self.want.intent == Intent::Try => {
+                    self.holder = holder;
+                    return Err(self.timeout());
+                }
+                Ok(Entered::Busy { retry, holder }) => self.heard(retry, holder),
+                Ok(Entered::Contended { retry }) => {
+                    let fail = Fail::Unavailable("the lock's own bookkeeping is busy".into());
+                    min(self.bear(fail, false)?, retry)
+                }
+                Ok(Entered::Gone) => return Ok(None),
+                Err(Fail::NoLease) => {
+                    claim.lease().dead();
+                    return Ok(None);
+                }
+                Err(fail) => self.bear(fail, claim.unsure.load(Ordering::Relaxed))?,
+            };
+            self.wait(claim, pause).await?;
+        }
+    }
+
+    async fn enter(&self, claim: &Arc<Claim>, sent: Moment) -> Result<Result<Entered, Fail>, Error> {
+        claim.entered.store(sent.as_nanos(), Ordering::Relaxed);
+        let (driver, entering, intent) = (self.core.driver.clone(), claim.clone(), self.want.intent);
+        let enter = verb(claim, Box::pin(async move { driver.enter(&entering, intent).await }));
+        tokio::select! {
+            biased;
+            answer = enter => Ok(answer),
+            () = self.over() => Err(self.timeout()),
+        }
+    }
+
+    /// Turns a grant into a hold, unless it came too late or too low.
+    fn accept(&self, claim: &Claim, token: Token, sent: Moment) -> Result<Option<Token>, Error> {
+        if let Some(floor) = claim.floor().filter(|floor| token <= *floor) {
+            let text = format!(
+                "the backend's token={token} is not above floor={floor}: it was rebuilt; rebind the gate to its new lineage"
+            );
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let until = match self.core.about.lease {
+            LeaseKind::None => None,
+            LeaseKind::PerClaim => claim.lease().term().map(|term| deadline(sent, term)),
+            LeaseKind::Shared => Some(claim.lease().deadline().unwrap_or_default()),
+        };
+        if until.is_some_and(|until| self.core.now() >= until) {
+            let text = format!("the grant of lock={} came too late to be used", claim.lock());
+            return Err(Error::new(ErrorKind::Timeout, text));
+        }
+        let granted = claim.grant(until);
+        debug_assert!(granted || matches!(claim.hold().state, State::Lost(_)));
+        Ok(granted.then_some(token))
+    }
+
+    /// The one wait: for a poke, for the time to ask again, or for the caller's limit, which is an error.
+    async fn wait(&self, claim: &Claim, pause: Duration) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            () = claim.poked() => Ok(()),
+            slept = self.sleep(pause) => slept,
+        }
+    }
+
+    async fn sleep(&self, pause: Duration) -> Result<(), Error> {
+        let again = self.core.now() + pause;
+        match self.limit.filter(|limit| *limit < again) {
+            None => self.core.host.sleep_until(again).await,
+            Some(_) => {
+                self.over().await;
+                return Err(self.timeout());
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes at the caller's limit.
+    async fn over(&self) {
+        match self.limit {
+            Some(limit) => self.core.host.sleep_until(limit).await,
+            None => pending().await,
+        }
+    }
+
+    /// The backend answered: its silence is over.
+    fn heard(&mut self, pause: Duration, holder: Option<Holder>) -> Duration {
+        self.failures = 0;
+        self.silent_since = self.core.now();
+        self.holder = holder.or(self.holder.take());
+        pause
+    }
+
+    /// Bears a failure that may pass, and says how long to pause; an error once patience has run out.
+    fn bear(&mut self, fail: Fail, unsure: bool) -> Result<Duration, Error> {
+        if self.failures == 0 {
+            self.silent_since = self.core.now();
+        }
+        let silent = self.core.now().since(self.silent_since);
+        if !fail.is_passing() {
+            return Err(fail.into());
+        }
+        if silent >= self.want.patience {
+            let kind = if unsure { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+            let text = format!("no answer from {} for {silent:.1?}: {fail}", self.core.about.backend);
+            return Err(Error::new(kind, text));
+        }
+        self.failures += 1;
+        let step = Duration::from_millis(10) * 2u32.pow(min(self.failures, 6));
+        // Half of the step is random, so that many waiters do not return to a healed backend as one.
+        let jitter = (self.core.host.random() % 1000) as u32;
+        Ok(step / 2 + step / 2 * jitter / 1000)
+    }
+
+    fn timeout(&self) -> Error {
+        let mut text = format!("lock={} is held", self.want.lock);
+        if let Some(owner) = self.holder.as_ref().and_then(|holder| holder.owner.as_ref()) {
+            let since = Duration::from_secs(wall_ms().saturating_sub(owner.since_ms) / 1000);
+            text += &format!(" by {owner} since {since:?} ago");
+        }
+        if let (Intent::Wait, Some(wait)) = (self.want.intent, self.want.wait) {
+            text += &format!("; gave up after {wait:?}");
+        }
+        Error::new(ErrorKind::Timeout, text).held_by(self.holder.clone())
+    }
+}

@@ -1,0 +1,309 @@
+//! Renewing: one task per locker, for all of its claims.
+//!
+//! The schedule holds, for each held claim (and each shared lease), the next moment at which it must be looked at:
+//! the time to renew it, or its deadline, whichever comes first. Looking costs what is due, never a scan of all.
+//!
+//! Invariants:
+//! 1. A renewal never blocks the schedule: batches run as tasks of their own, cut off after a sixth of the term, so
+//!    that silence becomes Suspect early and a deadline is seen on time while a renewal hangs.
+//! 2. Only a report for that very claim moves its deadline.
+//! 3. The task holds no locker alive: it ends when the locker's core is dropped.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    claim::{Claim, Loss},
+    driver::{Driver, Renewed},
+    host::{Host, Moment},
+    lease::{Lease, deadline},
+};
+
+/// A freshly granted claim is attended within this time. Attending at once would cost every short lock a request.
+const ATTEND_AFTER: Duration = Duration::from_millis(500);
+
+/// When each held claim must be looked at next.
+pub(crate) struct Schedule {
+    driver: Arc<dyn Driver>,
+    host: Arc<dyn Host>,
+    agenda: Mutex<Agenda>,
+    changed: Notify,
+    started: AtomicBool,
+    stopped: AtomicBool,
+}
+
+#[derive(Default)]
+struct Agenda {
+    due: BTreeMap<(Moment, u64), Entry>,
+    fresh: BTreeMap<u64, Arc<Claim>>,
+    attend_at: Option<Moment>,
+}
+
+enum Entry {
+    Claim(Arc<Claim>),
+    Lease(Arc<Lease>),
+}
+
+impl Schedule {
+    pub(crate) fn new(driver: Arc<dyn Driver>, host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            driver,
+            host,
+            agenda: Mutex::default(),
+            changed: Notify::new(),
+            started: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes on a claim that was just granted.
+    pub(crate) fn add(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let now = self.host.now();
+        let mut agenda = self.agenda();
+        agenda.fresh.insert(claim.serial, claim.clone());
+        agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
+        if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
+            agenda.put(claim, renew_at(now, term));
+        }
+        drop(agenda);
+        self.wake();
+    }
+
+    /// Takes on a shared lease that was just opened.
+    pub(crate) fn add_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if let Some(term) = lease.term() {
+            let key = (renew_at(self.host.now(), term), lease.serial);
+            self.agenda().due.insert(key, Entry::Lease(lease.clone()));
+            self.wake();
+        }
+    }
+
+    /// Drops a claim that is released or given up.
+    pub(crate) fn remove(&self, claim: &Arc<Claim>) {
+        let mut agenda = self.agenda();
+        agenda.fresh.remove(&claim.serial);
+        agenda.take(claim);
+    }
+
+    /// Verifies a held claim now.
+    pub(crate) fn hasten(self: &Arc<Self>, claim: &Arc<Claim>) {
+        let mut agenda = self.agenda();
+        if agenda.take(claim).is_some() {
+            agenda.put(claim, self.host.now());
+            drop(agenda);
+            self.wake();
+        }
+    }
+
+    /// Verifies a shared lease now.
+    pub(crate) fn hasten_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
+        if self.move_lease(lease, self.host.now()) {
+            self.wake();
+        }
+    }
+
+    /// Moves a shared lease to another moment of the schedule, if it is on it. Leases are few: looking at all is cheap
+    /// beside the request that follows.
+    fn move_lease(&self, lease: &Arc<Lease>, at: Moment) -> bool {
+        let due = &mut self.agenda().due;
+        let key = due.iter().find_map(|(key, entry)| match entry {
+            Entry::Lease(other) if Arc::ptr_eq(other, lease) => Some(*key),
+            _ => None,
+        });
+        let Some(entry) = key.and_then(|key| due.remove(&key)) else { return false };
+        due.insert((at, lease.serial), entry);
+        true
+    }
+
+    /// Ends the task.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        *self.agenda() = Agenda::default();
+        self.changed.notify_one();
+    }
+
+    fn agenda(&self) -> MutexGuard<'_, Agenda> {
+        self.agenda.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(self: &Arc<Self>) {
+        if self.started.swap(true, Ordering::AcqRel) {
+            self.changed.notify_one();
+        } else {
+            self.host.spawn(Box::pin(keepalive(self.clone())));
+        }
+    }
+
+    /// Everything due at `now`, taken off the schedule, with the next moment to look at the rest.
+    fn take_due(&self, now: Moment) -> (Vec<Entry>, Vec<Arc<Claim>>) {
+        let mut agenda = self.agenda();
+        let later = agenda.due.split_off(&(now, u64::MAX));
+        let due: Vec<_> = std::mem::replace(&mut agenda.due, later).into_values().collect();
+        for entry in &due {
+            if let Entry::Claim(claim) = entry {
+                claim.due.store(0, Ordering::Relaxed);
+            }
+        }
+        let fresh = match agenda.attend_at {
+            Some(at) if at <= now => {
+                agenda.attend_at = None;
+                std::mem::take(&mut agenda.fresh).into_values().collect()
+            }
+            _ => Vec::new(),
+        };
+        (due, fresh)
+    }
+
+    fn next(&self) -> Option<Moment> {
+        let agenda = self.agenda();
+        let first = agenda.due.first_key_value().map(|((at, _), _)| *at);
+        first.into_iter().chain(agenda.attend_at).min()
+    }
+}
+
+impl Agenda {
+    fn put(&mut self, claim: &Arc<Claim>, at: Moment) {
+        claim.due.store(at.as_nanos(), Ordering::Relaxed);
+        self.due.insert((at, claim.serial), Entry::Claim(claim.clone()));
+    }
+
+    fn take(&mut self, claim: &Arc<Claim>) -> Option<Entry> {
+        let at = Moment::from_nanos(claim.due.swap(0, Ordering::Relaxed));
+        self.due.remove(&(at, claim.serial))
+    }
+}
+
+/// The time to renew what was renewed at `now`: a third of the term later, brought forward to a multiple of a
+/// twelfth so that the claims of one term are renewed together.
+fn renew_at(now: Moment, term: Duration) -> Moment {
+    let (at, grid) = ((now + term / 3).as_nanos(), (term.as_nanos() / 12).clamp(1, u64::MAX.into()) as u64);
+    Moment::from_nanos(at - at % grid)
+}
+
+async fn keepalive(schedule: Arc<Schedule>) {
+    while !schedule.stopped.load(Ordering::Acquire) {
+        let (due, fresh) = schedule.take_due(schedule.host.now());
+        if !fresh.is_empty() {
+            schedule.driver.attend(&fresh);
+        }
+        let mut batches: BTreeMap<u64, (Arc<Lease>, Vec<Arc<Claim>>)> = BTreeMap::new();
+        for entry in due {
+            match entry {
+                Entry::Claim(claim) => {
+                    if let Some(lease) = schedule.look_at(&claim) {
+                        batches.entry(lease.serial).or_insert_with(|| (lease, Vec::new())).1.push(claim);
+                    }
+                }
+                Entry::Lease(lease) => {
+                    if schedule.look_at_lease(&lease) {
+                        let claims = lease.claims();
+                        batches.insert(lease.serial, (lease, claims));
+                    }
+                }
+            }
+        }
+        for (lease, claims) in batches.into_values() {
+            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
+        }
+        let next = schedule.next();
+        tokio::select! {
+            biased;
+            () = schedule.changed.notified() => {}
+            () = schedule.host.sleep_until(next.unwrap_or_default()), if next.is_some() => {}
+        }
+    }
+}
+
+impl Schedule {
+    /// Declares a claim lost whose deadline has passed; otherwise puts it down for its next look and answers the lease
+    /// to renew it with.
+    fn look_at(&self, claim: &Arc<Claim>) -> Option<Arc<Lease>> {
+        let (now, hold) = (self.host.now(), claim.hold());
+        let end = hold.deadline?;
+        if !hold.is_held_at(now) {
+            claim.expire(now);
+            return None;
+        }
+        let lease = claim.lease().clone();
+        self.agenda().put(claim, end.min(now + retry_after(&lease)));
+        Some(lease)
+    }
+
+    fn look_at_lease(&self, lease: &Arc<Lease>) -> bool {
+        let now = self.host.now();
+        match lease.deadline() {
+            Some(end) if now < end => {
+                let key = (end.min(now + retry_after(lease)), lease.serial);
+                self.agenda().due.insert(key, Entry::Lease(lease.clone()));
+                true
+            }
+            _ => {
+                lease.dead();
+                false
+            }
+        }
+    }
+
+    /// One claim's report in a renewal that was sent at `sent`.
+    fn report(&self, lease: &Arc<Lease>, claim: &Arc<Claim>, sent: Moment, fate: Renewed) {
+        match fate {
+            Renewed::Extended(term) => {
+                let now = self.host.now();
+                if claim.extend(deadline(sent, term), now) && !lease.is_shared() {
+                    let mut agenda = self.agenda();
+                    if agenda.take(claim).is_some() {
+                        agenda.put(claim, renew_at(sent, term).max(now));
+                    }
+                }
+            }
+            Renewed::Lost => claim.lose(Loss::Gone),
+            Renewed::Unknown => claim.suspect(),
+        }
+    }
+}
+
+/// A failed renewal is repeated after a sixth of the term: four times before the deadline.
+fn retry_after(lease: &Lease) -> Duration {
+    lease.term().unwrap_or_default() / 6
+}
+
+/// Renews one batch.
+async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim>>) {
+    let sent = schedule.host.now();
+    let told: Vec<AtomicBool> = claims.iter().map(|_| AtomicBool::new(false)).collect();
+    let report = |index: usize, fate: Renewed| {
+        if let Some(claim) = claims.get(index) {
+            told[index].store(true, Ordering::Relaxed);
+            schedule.report(&lease, claim, sent, fate);
+        }
+    };
+    let outcome = tokio::select! {
+        biased;
+        outcome = schedule.driver.renew(&lease, &claims, &report) => outcome.map_err(|fail| fail.to_string()),
+        () = schedule.host.sleep_until(sent + retry_after(&lease)) => Err("no answer in time".to_owned()),
+    };
+    match outcome {
+        Ok(()) => {
+            if let Some(term) = lease.term().filter(|_| lease.is_shared()) {
+                lease.extend(sent, term, schedule.host.now());
+                schedule.move_lease(&lease, renew_at(sent, term).max(schedule.host.now()));
+            }
+        }
+        Err(why) => {
+            tracing::debug!(ttl = ?lease.ttl(), claims = claims.len(), %why, "renewal failed");
+            for (claim, told) in claims.iter().zip(&told) {
+                if !told.load(Ordering::Relaxed) {
+                    claim.suspect();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The engine: the only loops of the library. Waiting is written once ([`acquire`]), renewal once
+//! ([`keepalive`]), clean-up once ([`reaper`]); the declaration of loss is `Claim::lose`.
+//!
+//! The engine knows the driver contract and no backend.
+
+mod acquire;
+mod keepalive;
+mod offload;
+mod reaper;
+mod system;
+mod verb;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    claim::Claim,
+    driver::{About, Driver, Fail, LeaseKind},
+    host::{Host, Moment},
+    lease::Lease,
+    name::LockName,
+    owner::Owner,
+    token::Token,
+};
+
+pub(crate) use acquire::{Want, acquire};
+pub(crate) use keepalive::Schedule;
+pub(crate) use offload::offload;
+pub(crate) use reaper::{Reaper, Ward, release};
+pub use system::SystemHost;
+pub(crate) use verb::verb;
+
+/// How many different TTLs one locker keeps leases for.
+const MAX_LEASES: usize = 64;
+
+/// The part of a locker that its clones and guards share.
+pub(crate) struct Core {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) about: About,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) reaper: Arc<Reaper>,
+    leases: Mutex<HashMap<Duration, Arc<Lease>>>,
+    /// Held while a shared lease is opened, so that a crowd of first claims opens one.
+    opening: tokio::sync::Mutex<()>,
+    serial: AtomicU64,
+}
+
+impl Core {
+    pub(crate) fn new(driver: Arc<dyn Driver>, host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            about: driver.about(),
+            schedule: Schedule::new(driver.clone(), host.clone()),
+            reaper: Arc::default(),
+            driver,
+            host,
+            leases: Mutex::default(),
+            opening: tokio::sync::Mutex::new(()),
+            serial: AtomicU64::new(1),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.host.now()
+    }
+
+    /// A lease of this length that new claims may be put on: the one at hand, or one just opened.
+    pub(crate) async fn lease(&self, ttl: Duration) -> Result<Arc<Lease>, Fail> {
+        if let Some(lease) = self.lease_at_hand(ttl) {
+            return Ok(lease);
+        }
+        let _one_at_a_time = self.opening.lock().await;
+        if let Some(lease) = self.lease_at_hand(ttl) {
+            return Ok(lease);
+        }
+        let kind = self.about.lease;
+        let schedule = Arc::downgrade(&self.schedule);
+        let lease = Arc::new(Lease::new(kind, ttl, &*self.host, schedule, self.next_serial()));
+        let sent = self.now();
+        let term = self.driver.open(&lease).await?;
+        lease.opened(term, sent);
+        if kind == LeaseKind::Shared {
+            self.schedule.add_lease(&lease);
+        }
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        if leases.len() >= MAX_LEASES {
+            leases.retain(|_, lease| Arc::strong_count(lease) > 1);
+        }
+        leases.insert(ttl, lease.clone());
+        Ok(lease)
+    }
+
+    fn lease_at_hand(&self, ttl: Duration) -> Option<Arc<Lease>> {
+        let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.get(&ttl).filter(|lease| lease.is_usable(self.now())).cloned()
+    }
+
+    pub(crate) fn claim(
+        &self,
+        lock: LockName,
+        owner: Owner,
+        floor: Option<Token>,
+        lease: Arc<Lease>,
+    ) -> Arc<Claim> {
+        let schedule = Arc::downgrade(&self.schedule);
+        Claim::new(lock, owner, floor, lease, self.host.clone(), schedule, self.next_serial())
+    }
+
+    /// The leases to close when the locker ends.
+    pub(crate) fn drain_leases(&self) -> Vec<Arc<Lease>> {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.drain().map(|(_, lease)| lease).collect()
+    }
+
+    fn next_serial(&self) -> u64 {
+        self.serial.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.schedule.stop();
+        if self.about.lease == LeaseKind::Shared {
+            for lease in self.drain_leases() {
+                let driver = self.driver.clone();
+                self.host.spawn(Box::pin(async move {
+                    // Best effort: a lease that cannot be closed ends by itself.
+                    let _ = driver.close(&lease).await;
+                }));
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Removing claims: releases that a caller waits for, and claims that were given up.
+//!
+//! A claim whose outcome is unknown may be entered by a request that is still on its way, so its removal is
+//! repeated until the lease that could carry it is over.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    claim::{Claim, State},
+    driver::{Driver, Fail, LeaseKind, Left},
+    engine::{Core, verb},
+    error::{Error, ErrorKind},
+    host::Moment,
+};
+
+/// Counts the claims that still have to be removed.
+pub(crate) struct Reaper {
+    pending: watch::Sender<usize>,
+}
+
+impl Default for Reaper {
+    fn default() -> Self {
+        Self { pending: watch::Sender::new(0) }
+    }
+}
+
+impl Reaper {
+    /// Takes a claim over, from any thread. With `at_once` the removal is first tried on this thread: where nothing
+    /// expires it is a system call or two, and nobody else would ever free the lock.
+    pub(crate) fn take(self: &Arc<Self>, driver: Arc<dyn Driver>, claim: Arc<Claim>, at_once: bool) {
+        self.pending.send_modify(|pending| *pending += 1);
+        let (reaper, host) = (self.clone(), claim.host().clone());
+        let mut work: crate::host::Fut<'static, ()> = Box::pin(async move {
+            remove(driver, &claim).await;
+            reaper.pending.send_modify(|pending| *pending -= 1);
+        });
+        let done = at_once && {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            work.as_mut().poll(&mut context).is_ready()
+        };
+        if !done {
+            host.spawn(work);
+        }
+    }
+
+    /// Completes when every claim that was given up is removed, or its lease is over.
+    pub(crate) async fn drained(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
+    }
+}
+
+/// Removes `claim` until the backend confirms it or the lease that could carry it is over.
+async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>) {
+    let mut failures = 0;
+    loop {
+        let left = leave(&driver, claim).await;
+        let may_come_back = claim.unsure.load(Ordering::Relaxed);
+        let settled = match left {
+            Ok(_) => !may_come_back,
+            Err(fail) => !fail.is_passing(),
+        };
+        let end = Moment::from_nanos(claim.entered.load(Ordering::Relaxed))
+            + claim.lease().term().unwrap_or(Duration::from_secs(60));
+        if settled || claim.now() >= end {
+            return;
+        }
+        failures += 1;
+        let pause = Duration::from_millis(20) * 2u32.pow(failures.min(5));
+        claim.host().sleep_until(claim.now() + pause).await;
+    }
+}
+
+/// A claim that somebody answers for: dropped, it is given up, and removed in the background.
+///
+/// A waiting acquire holds its claim in one, a guard is one with a token, and a release lets go of it only when the
+/// backend has confirmed: so there is no way out on which a claim is forgotten.
+pub(crate) struct Ward {
+    pub(crate) core: Arc<Core>,
+    /// `None` once the claim's removal is confirmed.
+    claim: Option<Arc<Claim>>,
+}
+
+impl Ward {
+    pub(crate) fn new(core: Arc<Core>, claim: Arc<Claim>) -> Self {
+        Self { core, claim: Some(claim) }
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        self.claim.as_ref().expect("only a confirmed release, which consumes the ward, takes the claim")
+    }
+}
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            claim.release();
+            self.core.schedule.remove(&claim);
+            let at_once = self.core.about.lease == LeaseKind::None;
+            self.core.reaper.take(self.core.driver.clone(), claim, at_once);
+        }
+    }
+}
+
+/// Gives a held lock back and waits for the backend's word; without it the ward goes on in the background.
+pub(crate) async fn release(mut ward: Ward) -> Result<(), Error> {
+    let (core, claim) = (ward.core.clone(), ward.claim().clone());
+    let before = claim.release();
+    core.schedule.remove(&claim);
+    let held = before.is_held_at(core.now());
+    let left = leave(&core.driver, &claim).await;
+    let unsure = claim.unsure.load(Ordering::Relaxed);
+    let lock = claim.lock();
+    match left {
+        Ok(left) => {
+            if !unsure {
+                ward.claim = None;
+            }
+            // What is gone after an unknown outcome may have been removed by our own late request.
+            if held && (unsure || left == Left::Removed) {
+                return Ok(());
+            }
+            let why = match before.state {
+                State::Lost(loss) => loss.to_string(),
+                _ => "it ran out or was taken away".into(),
+            };
+            Err(Error::new(ErrorKind::Lost, format!("lock={lock} was lost before its release: {why}")))
+        }
+        Err(fail) if fail.is_passing() => Err(Error::new(
+            ErrorKind::Unknown,
+            format!("the release of lock={lock} is not confirmed: {fail}"),
+        )),
+        Err(fail) => Err(fail.into()),
+    }
+}
+
+async fn leave(driver: &Arc<dyn Driver>, claim: &Arc<Claim>) -> Result<Left, Fail> {
+    let (driver, leaving) = (driver.clone(), claim.clone());
+    verb(claim, Box::pin(async move { driver.leave(&leaving).await })).await
+}

@@ -1,0 +1,153 @@
+//! What is asked of one acquire.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    driver::{Intent, LeaseKind},
+    engine::{self, Core, Want, offload},
+    error::{Error, ErrorKind},
+    guard::Guard,
+    name::LockName,
+    owner::MAX_LABEL_BYTES,
+    token::Token,
+};
+
+/// The lease length that is asked for unless [`Lock::ttl`] says otherwise.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// How long a backend may fail to answer unless [`Lock::patience`] says otherwise.
+pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// One lock of a locker, with the options of the next acquire. Made by [`Locker::lock`](crate::Locker::lock).
+#[derive(Clone)]
+#[must_use = "a lock is not taken before acquire() is awaited"]
+pub struct Lock {
+    core: Arc<Core>,
+    name: Result<LockName, String>,
+    ttl: Duration,
+    wait: Option<Duration>,
+    patience: Duration,
+    label: Option<String>,
+    floor: Option<Token>,
+}
+
+impl Lock {
+    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
+        Self {
+            core,
+            name: name.parse().map_err(|error: Error| error.to_string()),
+            ttl: DEFAULT_TTL,
+            wait: None,
+            patience: DEFAULT_PATIENCE,
+            label: None,
+            floor: None,
+        }
+    }
+
+    /// How long the backend keeps the lock without hearing from us (30 s unless set). It is renewed at a third of it.
+    /// Ignored by `local:`, where nothing expires.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`acquire`](Self::acquire) waits for the lock (for ever unless set).
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// How long the backend may fail to answer before that is an error (10 s unless set).
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// What the work is called in the owner record that others see; at most 255 bytes without control characters.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// A number that the token must exceed: the highest token that the protected resource has seen.
+    pub fn floor(mut self, floor: Token) -> Self {
+        self.floor = Some(floor);
+        self
+    }
+
+    /// Waits for the lock and takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`] if it was held until the end of [`wait`](Self::wait); `Unavailable` if the backend did not
+    /// answer for [`patience`](Self::patience) and nothing of the claim is there; `Unknown` if something of it may be,
+    /// for one lease length; `Denied`, `Invalid`, `Unsupported` as they say.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: a dropped acquire withdraws its claim in the background, also one that was granted in that moment. It loses
+    /// its place in line.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencepost::Error> {
+    /// # use std::time::Duration;
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let locker = fencepost::Locker::connect(&format!("local:{}", dir.path().display())).await?;
+    /// let guard = locker.lock("orders/4821").wait(Duration::from_secs(5)).acquire().await?;
+    /// println!("token {}", guard.token());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        let want = self.want(Intent::Wait)?;
+        offload(self.core.host.clone(), Box::pin(engine::acquire(self.core.clone(), want))).await
+    }
+
+    /// Takes the lock if it is free, without standing in line.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); [`ErrorKind::Timeout`] at once if somebody holds the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: as [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Guard, Error> {
+        let want = self.want(Intent::Try)?;
+        offload(self.core.host.clone(), Box::pin(engine::acquire(self.core.clone(), want))).await
+    }
+
+    /// Checks the options and their relations, once for all backends.
+    fn want(&self, intent: Intent) -> Result<Want, Error> {
+        let invalid = |text: String| Error::new(ErrorKind::Invalid, text);
+        let lock = self.name.clone().map_err(invalid)?;
+        let about = &self.core.about;
+        if about.lease != LeaseKind::None && !about.ttl.contains(&self.ttl) {
+            let (min, max) = (about.ttl.start(), about.ttl.end());
+            return Err(invalid(format!(
+                "ttl={:?} is out of range; {} takes {min:?} to {max:?}",
+                self.ttl, about.scheme
+            )));
+        }
+        if let Some(label) = &self.label {
+            if label.len() > MAX_LABEL_BYTES {
+                return Err(invalid(format!(
+                    "the label has {} bytes; at most {MAX_LABEL_BYTES} fit",
+                    label.len()
+                )));
+            }
+            if label.chars().any(char::is_control) {
+                return Err(invalid(format!("the label {label:?} contains a control character; remove it")));
+            }
+        }
+        Ok(Want {
+            lock,
+            intent,
+            ttl: if about.lease == LeaseKind::None { Duration::ZERO } else { self.ttl },
+            wait: if intent == Intent::Try { None } else { self.wait },
+            patience: self.patience,
+            label: self.label.clone(),
+            floor: self.floor,
+        })
+    }
+}
