@@ -1,1 +1,2 @@
 //! Test tools.
+pub mod sim;
