@@ -37,18 +37,19 @@ fn overlaps(records: &Records<'_>, rule: Rule, mut spans: Vec<(&Claim<'_>, u64)>
 }
 
 pub(super) fn fenced(records: &Records<'_>) -> Vec<Finding> {
-    sweep(records, Rule::Fenced, |claim, entered| claim.released().max(entered))
+    sweep(records, Rule::Fenced, |claim, _| claim.released())
 }
 
 pub(super) fn leased(records: &Records<'_>) -> Vec<Finding> {
     sweep(records, Rule::Leased, |claim, entered| match claim.release {
-        Some(release) if release.confirmed => release.invoked.max(entered),
+        Some(release) if release.confirmed => release.invoked,
         _ => entered,
     })
 }
 
 /// Takes the claims in the order of their tokens, and lets each enter and leave as early as it can. If that does not
-/// work out, nothing does: leaving earlier never hurts those who follow.
+/// work out, nothing does: leaving earlier never hurts those who follow. `leaves` says when a claim that entered at
+/// some moment leaves; a release comes after the acquire's return, so it never has to wait for the entering.
 fn sweep(records: &Records<'_>, rule: Rule, leaves: impl Fn(&Claim<'_>, u64) -> u64) -> Vec<Finding> {
     let (mut claims, mut findings) = by_token(records, rule);
     claims.sort_by_key(|(token, claim)| (*token, claim.invoked));

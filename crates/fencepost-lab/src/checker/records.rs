@@ -122,9 +122,12 @@ pub(super) fn collect(events: &[Event]) -> Result<BTreeMap<&str, Records<'_>>, M
     ordered.sort_by_key(|event| event.t_ns);
     let span = ordered.first().zip(ordered.last()).map_or((0, 0), |(first, last)| (first.t_ns, last.t_ns));
     let mut locks: BTreeMap<&str, Pairing<'_>> = BTreeMap::new();
-    for event in ordered.into_iter().filter(|event| event.kind != Kind::Fault) {
-        let lock = event.lock.as_deref().ok_or_else(|| malformed(event, "names no lock"))?;
-        locks.entry(lock).or_default().add(event)?;
+    for event in ordered {
+        match event.lock.as_deref() {
+            Some(lock) => locks.entry(lock).or_default().add(event)?,
+            None if event.kind == Kind::Fault => {}
+            None => return Err(malformed(event, "names no lock")),
+        }
     }
     Ok(locks.into_iter().map(|(lock, pairing)| (lock, pairing.finish(lock, span))).collect())
 }

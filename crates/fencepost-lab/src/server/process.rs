@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid};
 
 use crate::clock::now_ns;
@@ -83,8 +83,10 @@ impl Process {
         self.signal(Signal::SIGSTOP)?;
         // Waits without collecting anything, so that the exit status stays for `Child`.
         let seen = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        waitid(Id::Pid(self.pid()), seen)?;
-        Ok(())
+        match waitid(Id::Pid(self.pid()), seen)? {
+            WaitStatus::Stopped(..) => Ok(()),
+            _ => Err(self.trouble("ended while it was being paused")),
+        }
     }
 
     /// Lets it go on after [`Process::pause`].
