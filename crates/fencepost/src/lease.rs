@@ -126,6 +126,11 @@ impl Lease {
         }
     }
 
+    /// Whether claims that nobody renews stay at the backend because the lease that they share goes on.
+    pub(crate) fn keeps_alive(&self, now: Moment) -> bool {
+        self.is_shared() && self.is_usable(now)
+    }
+
     /// The deadline of a shared lease.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match *self.life() {

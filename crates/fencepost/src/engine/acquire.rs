@@ -153,7 +153,11 @@ impl Line {
         let until = match self.core.about.lease {
             LeaseKind::None => None,
             LeaseKind::PerClaim => claim.lease().term().map(|term| deadline(sent, term)),
-            LeaseKind::Shared => Some(claim.lease().deadline().unwrap_or_default()),
+            LeaseKind::Shared => match claim.lease().deadline() {
+                Some(until) => Some(until),
+                // The lease ended while the claim stood in line.
+                None => return Ok(None),
+            },
         };
         if until.is_some_and(|until| self.core.now() >= until) {
             let text = format!("the grant of lock={} came too late to be used", claim.lock());
