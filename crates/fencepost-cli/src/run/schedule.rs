@@ -74,11 +74,6 @@ impl Schedule {
         self.ending.map(|(cause, _)| cause)
     }
 
-    /// Whether the deadline itself is over.
-    pub(crate) fn is_over(&self, now: u64) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= now)
-    }
-
     /// What has become due; `Term` is answered once, `Kill` from then on every time.
     pub(crate) fn due(&mut self, now: u64) -> Due {
         match self.ending {

@@ -139,7 +139,7 @@ fn max_hold(script: &str) {
 
 fn stopped_job() {
     let mut scene = tree("ttl=1000 grace=400 every=100 renewals=2", "");
-    TREE.map(|name| kill(scene.read(name), SIGSTOP));
+    TREE.iter().for_each(|name| kill(scene.read(name), SIGSTOP));
     dead_before_the_deadline(&scene);
     assert_eq!(scene.code(), 76);
 }

@@ -88,6 +88,11 @@ impl Scene {
         self.child = Some(command.stdin(Stdio::null()).spawn().expect("setsid of util-linux is installed"));
     }
 
+    /// The process that was spawned: `setsid`, which waits for what it executes.
+    pub(crate) fn child_id(&self) -> i32 {
+        self.child.as_ref().expect("it was started").id() as i32
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -99,7 +104,9 @@ impl Scene {
 
     /// Returns once a job of role `tree` has started everything.
     pub(crate) fn tree_is_up(&self) {
-        TREE.map(|name| self.last_stamp(name));
+        for name in TREE {
+            self.last_stamp(name);
+        }
     }
 
     /// The last time stamp of a worker.
