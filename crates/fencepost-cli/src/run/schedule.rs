@@ -48,7 +48,8 @@ impl Schedule {
 
     /// The schedule of somebody who steps in only when the job's parent did not keep its own.
     pub(crate) fn backstop(grace: u64, deadline: Option<u64>, until: Option<u64>) -> Self {
-        Self { lead: 0, ..Self::new(grace, deadline, until) }
+        let inner = Self::new(grace, deadline, until);
+        Self { lead: inner.lead / 2, ..inner }
     }
 
     /// Takes a later deadline.
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn the_backstop_waits_for_the_deadline_itself() {
+    fn the_backstop_comes_between_the_kill_and_the_deadline() {
         let mut schedule = Schedule::backstop(400, Some(1000), None);
         assert_eq!(schedule.due(700), Due::Term);
-        assert_eq!(schedule.wake_at(), Some(1000));
+        assert_eq!(schedule.wake_at(), Some(950));
     }
 }

@@ -25,29 +25,31 @@ use super::{Change, Hold, Start};
 use crate::sys;
 
 impl Supervisor {
-    /// Runs the job for as long as the lock is held, and at most once.
-    pub(crate) fn run(mut self, start: Start, hold: &mut impl Hold) -> Outcome {
+    /// Runs the job for as long as the lock is held. Once only: a guardian serves one job.
+    ///
+    /// Release the lock with [`super::block_on`] after that: the Ctrl-C that ended the job may not be read yet.
+    pub(crate) fn run(&mut self, start: Start, hold: &mut impl Hold) -> Outcome {
         let guardian = self.guardian.take();
-        let until = self.max_hold.map(|limit| sys::now().saturating_add(limit));
-        let deadline = hold.deadline();
         let watch = Watch {
-            supervisor: self,
             guardian: guardian.as_ref(),
-            hold,
-            deadline,
-            until,
+            deadline: hold.deadline(),
+            until: self.max_hold.map(|limit| sys::now().saturating_add(limit)),
             lost: false,
             asked: 0,
+            supervisor: self,
+            hold,
         };
-        watch.run(start).unwrap_or_else(|error| {
+        let outcome = watch.run(start).unwrap_or_else(|error| {
             kill_below();
             Outcome::Broken(error.to_string())
-        })
+        });
+        self.guardian = guardian;
+        outcome
     }
 }
 
 struct Watch<'a, H> {
-    supervisor: Supervisor,
+    supervisor: &'a mut Supervisor,
     guardian: Option<&'a Guardian>,
     hold: &'a mut H,
     deadline: Option<u64>,

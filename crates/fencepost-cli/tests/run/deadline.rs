@@ -1,7 +1,7 @@
 //! The promise: whatever happens to us, nothing of the job lives when the deadline passes.
 
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGKILL, SIGSTOP};
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP};
 
 use crate::scene::{Scene, TREE, alive, kill, me, trial, until};
 use crate::sys;
@@ -24,6 +24,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("max_hold_guarded", || max_hold("max=300 ttl=5000 every=50")),
         trial("max_hold_without_expiry", || max_hold("max=300")),
         trial("stopped_job_dies_in_time", stopped_job),
+        trial("deadline_renewed_after_term", renewed_after_term),
+        trial("deadline_of_a_job_that_always_forks", always_forks).with_ignored_flag(!perl()),
+        trial("deadline_guardian_frozen", guardian_frozen).with_ignored_flag(freezer().is_none()),
     ]
 }
 
@@ -63,7 +66,7 @@ fn supervisor_stopped(how: &str) {
     let mut scene = tree("ttl=1000 grace=300 every=100", how);
     kill(scene.read("supervisor"), SIGSTOP);
     dead_before_the_deadline(&scene);
-    kill(scene.read("supervisor"), nix::sys::signal::SIGCONT);
+    kill(scene.read("supervisor"), SIGCONT);
     assert_eq!(scene.code(), 76);
 }
 
@@ -129,6 +132,57 @@ fn survivors() {
         assert_eq!(scene.code(), 5, "{script}");
         assert!(alive(scene.read("background")), "{script}");
     }
+}
+
+fn renewed_after_term() {
+    let mut scene = tree("ttl=1000 grace=600 every=50", "stubborn");
+    kill(scene.read("supervisor"), SIGSTOP);
+    let deadline: u64 = scene.read("deadline");
+    until("TERM", || (sys::now() > deadline - 500_000_000).then_some(()));
+    kill(scene.read("supervisor"), SIGCONT);
+    let died = scene.tree_is_dead();
+    assert!(scene.read::<u64>("deadline") > deadline, "it was renewed again");
+    assert!(died < deadline);
+    assert_eq!(scene.code(), 76);
+}
+
+fn perl() -> bool {
+    std::process::Command::new("perl").arg("-v").output().is_ok()
+}
+
+/// No process of it lives for more than a moment: each forks the next one and exits.
+fn always_forks() {
+    let mut scene = Scene::new();
+    let job = "perl -e 'fork and exit while 1'; exec sleep 60";
+    let program = scene.program("ttl=800 grace=300", &["sh", "-c", job]);
+    scene.spawn(program);
+    assert_eq!(scene.code(), 76);
+    assert!(scene.read::<u64>("over") < scene.read("deadline"));
+    assert_eq!(scene.processes(), Vec::<i32>::new());
+}
+
+/// A cgroup v2 tree in which this user may make a group, to freeze a process in.
+fn freezer() -> Option<std::path::PathBuf> {
+    let group = format!("fencepost-test-{}", std::process::id());
+    ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].iter().find_map(|root| {
+        let group = std::path::Path::new(root).join(&group);
+        std::fs::create_dir(&group).ok()?;
+        let usable = group.join("cgroup.freeze").exists();
+        std::fs::remove_dir(&group).ok()?;
+        usable.then_some(group)
+    })
+}
+
+/// A guardian that cannot run at all, and that no signal but KILL moves: the supervisor does its work.
+fn guardian_frozen() {
+    let mut scene = tree("ttl=1000 grace=300 every=100 renewals=3", "stubborn");
+    let group = freezer().expect("the test is ignored without");
+    std::fs::create_dir(&group).expect("it could be made before");
+    std::fs::write(group.join("cgroup.procs"), scene.guardian().to_string()).expect("it exists");
+    std::fs::write(group.join("cgroup.freeze"), "1").expect("it exists");
+    dead_before_the_deadline(&scene);
+    assert_eq!(scene.code(), 76);
+    std::fs::remove_dir(&group).expect("it is empty");
 }
 
 fn max_hold(script: &str) {

@@ -44,17 +44,7 @@ pub(crate) fn main(arguments: Vec<String>) -> ExitCode {
 
 fn supervise(mut supervisor: Supervisor, script: &HashMap<String, u64>, inherit: Option<&str>) -> u8 {
     note("supervisor", std::process::id());
-    let (acquired, signal) = mpsc::channel();
-    let cell = Arc::new(Mutex::new(None::<Waker>));
-    let wait = *script.get("wait").unwrap_or(&0);
-    let engine = Arc::clone(&cell);
-    std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(wait));
-        acquired.send(()).expect("the claim lives as long as the program");
-        engine.lock().expect("never poisoned").iter().for_each(Waker::wake_by_ref);
-    });
-    let claim = Claim(signal, cell);
-    match supervisor.wait_for(claim).expect("waiting works") {
+    match supervisor.wait_for(after(*script.get("wait").unwrap_or(&0))).expect("waiting works") {
         Waited::Interrupted(signal) => exit::of_signal(signal),
         Waited::Done(()) => {
             let env = vec![("FENCEPOST_TOKEN".into(), "7".into())];
@@ -64,6 +54,8 @@ fn supervise(mut supervisor: Supervisor, script: &HashMap<String, u64>, inherit:
                 eprintln!("fencepost: {message}");
             }
             note("over", sys::now());
+            let released = run::block_on(after(5)).expect("waiting works");
+            note("released", format!("{released:?}"));
             outcome.code()
         }
     }
@@ -73,6 +65,20 @@ fn locked(path: &str) -> OwnedFd {
     let file = File::open(path).expect("the file exists");
     file.lock().expect("nobody else has it");
     file.into()
+}
+
+/// A claim that another thread answers after so many milliseconds.
+fn after(wait: u64) -> Claim {
+    let (answer, answered) = mpsc::channel();
+    let waker = Arc::new(Mutex::new(None::<Waker>));
+    let wake = Arc::clone(&waker);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(wait));
+        // A claim that was withdrawn needs no answer.
+        let _ = answer.send(());
+        wake.lock().expect("never poisoned").iter().for_each(Waker::wake_by_ref);
+    });
+    Claim(answered, waker)
 }
 
 /// A claim that waits; dropping it before the end is noted as a withdrawal.

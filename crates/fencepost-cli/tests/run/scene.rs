@@ -130,6 +130,16 @@ impl Scene {
         TREE.map(|name| self.last_stamp(name)).into_iter().max().expect("there are names")
     }
 
+    /// Every process that was started for this scene and lives: it has the scene in its environment.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let scene = [b"SCENE=", self.path().as_os_str().as_encoded_bytes(), b"\0"].concat();
+        let is_ours = |pid: &i32| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.windows(scene.len()).any(|window| window == scene)
+        };
+        processes().filter(is_ours).collect()
+    }
+
     /// The program's exit status as its caller sees it.
     pub(crate) fn status(&mut self) -> ExitStatus {
         let child = self.child.as_mut().expect("it was started");
@@ -149,25 +159,18 @@ pub(crate) fn me() -> PathBuf {
 }
 
 pub(crate) fn children(parent: i32) -> Vec<i32> {
+    processes().filter(|&pid| stat(pid).is_some_and(|fields| fields[1] == parent.to_string())).collect()
+}
+
+fn processes() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc is mounted");
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| stat(pid).is_some_and(|fields| fields[1] == parent.to_string())).collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 impl Drop for Scene {
-    /// Kills what was noted, if it still is of this scene.
     fn drop(&mut self) {
-        let notes = std::fs::read_dir(self.path()).expect("the directory is there");
-        let numbers =
-            notes.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok()?.parse().ok());
-        for pid in numbers.filter(|&pid: &i32| pid > 1) {
-            let ours = std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-                let scene = self.path().as_os_str().as_encoded_bytes();
-                environment.windows(scene.len()).any(|window| window == scene)
-            });
-            if ours {
-                let _ = sys::kill(pid, nix::libc::SIGKILL);
-            }
+        for pid in self.processes() {
+            let _ = sys::kill(pid, nix::libc::SIGKILL);
         }
         if let Some(child) = &mut self.child {
             let _ = child.kill();
