@@ -16,7 +16,8 @@
 //! On a terminal the guardian stays in the caller's group and the supervisor leaves the session, so that the kernel
 //! judges the group as if we were not there: whether a Ctrl-Z may stop it depends on the session and the group of its
 //! members' parents. We never react to such a key ourselves. The job gets it from the terminal; if it stops, so do
-//! we, and if it does not (an editor may not want to), neither do we.
+//! we, and if it does not (an editor may not want to), neither do we. If Ctrl-C kills it we die of SIGINT as well:
+//! that, and not a status of 130, is what makes a shell leave the loop we were called from.
 //!
 //! What is *not* promised: a signal that somebody sends to the whole group on a terminal (`kill %1`) reaches the job
 //! directly and once more through us, for nothing tells it from a signal to us alone. A job that runs as another user
@@ -101,7 +102,7 @@ pub(crate) enum Waited<T> {
 ///
 /// It can return in two processes, the supervisor and the relay, each with the exit status of the whole. There is
 /// nothing left to do then but to exit with it.
-pub(crate) fn supervised(plan: Plan, body: impl FnOnce(Supervisor) -> u8) -> io::Result<u8> {
+pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -> io::Result<u8> {
     let inherited = Inherited::take()?;
     let terminal = std::fs::File::open("/dev/tty").is_ok();
     // A program that was replaced by us may have left children to us. They are not the job's, so neither the process
@@ -112,7 +113,9 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(Supervisor) -> u8) -> io:
     let max_hold = plan.max_hold.map(nanoseconds);
     if !strangers && !(guarded && terminal) {
         let guardian = guarded.then(|| Guardian::fork(&launch)).transpose()?;
-        return Ok(body(Supervisor::new(launch, terminal, max_hold, guardian, None)?));
+        let mut supervisor = Supervisor::new(launch, terminal, max_hold, guardian, None)?;
+        let code = body(&mut supervisor);
+        return supervisor.end(code);
     }
     let (ours, theirs) = Channel::pair()?;
     let pid = std::process::id() as i32;
@@ -126,7 +129,9 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(Supervisor) -> u8) -> io:
             let guardian = Guardian::fork(&launch)?;
             nix::unistd::setsid()?;
             let relay = Relay { pid, channel: theirs };
-            Ok(body(Supervisor::new(launch, terminal, max_hold, Some(guardian), Some(relay))?))
+            let mut supervisor = Supervisor::new(launch, terminal, max_hold, Some(guardian), Some(relay))?;
+            let code = body(&mut supervisor);
+            supervisor.end(code)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How a run ended, as an exit status and as a sentence.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use crate::exit;
@@ -33,6 +34,15 @@ impl Outcome {
             Self::Interrupted(signal) => exit::of_signal(*signal),
             Self::Lost | Self::MaxHold => exit::LOST,
             Self::Abandoned | Self::Broken(_) => exit::INTERNAL,
+        }
+    }
+
+    /// The signal that ended the command, or kept it from being started.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => status.signal(),
+            Self::Interrupted(signal) => Some(*signal),
+            _ => None,
         }
     }
 

@@ -13,7 +13,7 @@ use std::process::ExitStatus;
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use super::signals::{Signal, Signals, stop_self};
+use super::signals::{Signal, Signals, take_signal};
 use super::wake::wait_readable;
 use super::wire::{Channel, Received};
 use crate::{exit, sys};
@@ -39,6 +39,8 @@ pub(crate) enum Request {
     Stop(i32),
     /// Answer: a relay that is stopped cannot, and then the job must not start.
     Go,
+    /// End by SIGINT, as the job did.
+    Interrupted,
 }
 
 /// Serves until `supervisor` is gone, and answers with its exit status.
@@ -46,6 +48,7 @@ pub(crate) fn serve(supervisor: i32, channel: &Channel) -> io::Result<u8> {
     sys::let_go_of_stdio()?;
     let signals = Signals::new()?;
     let mut status = None;
+    let mut interrupted = false;
     loop {
         while let Some(signal) = signals.next()? {
             if signal.number == libc::SIGCHLD {
@@ -56,8 +59,9 @@ pub(crate) fn serve(supervisor: i32, channel: &Channel) -> io::Result<u8> {
             }
         }
         match channel.receive()? {
-            Received::Message(Request::Stop(signal), _) => stop_self(signal)?,
+            Received::Message(Request::Stop(signal), _) => take_signal(signal)?,
             Received::Message(Request::Go, _) => drop(channel.send(&Report::Going, None)),
+            Received::Message(Request::Interrupted, _) => interrupted = true,
             Received::Nothing => wait_readable(&[signals.as_fd(), channel.as_fd()])?,
             // The guardian holds a copy of the supervisor's end, so that both are gone.
             Received::End => break,
@@ -67,6 +71,9 @@ pub(crate) fn serve(supervisor: i32, channel: &Channel) -> io::Result<u8> {
         wait_readable(&[signals.as_fd()])?;
         while signals.next()?.is_some() {}
         status = reap(supervisor);
+    }
+    if interrupted {
+        take_signal(libc::SIGINT)?;
     }
     Ok(status.map_or(exit::INTERNAL, code))
 }

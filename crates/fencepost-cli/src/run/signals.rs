@@ -66,9 +66,9 @@ impl AsFd for Signals {
     }
 }
 
-/// Stops this process as the signal would have if it were not blocked, and returns when it is continued. The shell
-/// then sees what it would see without us. Nothing happens where the signal would do nothing.
-pub(crate) fn stop_self(number: i32) -> io::Result<()> {
+/// Lets a signal do to this process what it would have done without us, so that the shell sees what it would see
+/// without us. Returns when a stopped process is continued, or at once where the signal does nothing.
+pub(crate) fn take_signal(number: i32) -> io::Result<()> {
     let mut set = SigSet::empty();
     set.add(Known::try_from(number)?);
     sys::kill(std::process::id() as i32, number)?;

@@ -15,10 +15,10 @@ use super::Waited;
 use super::guardian::Guardian;
 use super::keeper::Launch;
 use super::relay::{Relay, Report, Request};
-use super::signals::{Signal, Signals, stop_self};
+use super::signals::{Signal, Signals, take_signal};
 use super::wake::{Alarm, FdWaker, wait_readable};
 use super::wire::Received;
-use crate::sys;
+use crate::{exit, sys};
 
 /// The process that owns the lock.
 pub(crate) struct Supervisor {
@@ -27,6 +27,8 @@ pub(crate) struct Supervisor {
     pub(super) terminal: bool,
     pub(super) max_hold: Option<u64>,
     pub(super) guardian: Option<Guardian>,
+    /// The signal that ended the job, or the wait for it.
+    pub(super) fate: Option<i32>,
     relay: Option<Relay>,
     signals: Signals,
     alarm: Alarm,
@@ -56,7 +58,7 @@ impl Supervisor {
             sys::let_go_of_stdio()?;
         }
         let (signals, alarm, wakes) = (Signals::new()?, Alarm::new()?, FdWaker::new()?);
-        Ok(Self { launch, terminal, max_hold, guardian, relay, signals, alarm, wakes })
+        Ok(Self { launch, terminal, max_hold, guardian, fate: None, relay, signals, alarm, wakes })
     }
 
     /// Waits for a future, and drops it when a signal asks us to give up.
@@ -68,11 +70,24 @@ impl Supervisor {
             }
             while let Some(news) = self.news()? {
                 if let Some(signal) = self.give_up(news)? {
+                    self.fate = Some(signal);
                     return Ok(Waited::Interrupted(signal));
                 }
             }
             self.wait(None, None)?;
         }
+    }
+
+    /// Ends the process with the exit status of the whole, or by SIGINT where that is what the shell has to see.
+    pub(super) fn end(&self, code: u8) -> io::Result<u8> {
+        let interrupted = self.fate == Some(libc::SIGINT) && code == exit::of_signal(libc::SIGINT);
+        if self.terminal && interrupted {
+            match &self.relay {
+                Some(relay) => relay.channel.send(&Request::Interrupted, None)?,
+                None => take_signal(libc::SIGINT)?,
+            }
+        }
+        Ok(code)
     }
 
     /// What news mean while no job runs: the signal to end with, or nothing.
@@ -130,7 +145,7 @@ impl Supervisor {
             _ if !self.terminal => Ok(()),
             // A relay that is gone shows as news.
             Some(relay) => relay.channel.send(&Request::Stop(signal), None).or(Ok(())),
-            None => stop_self(signal),
+            None => take_signal(signal),
         }
     }
 

@@ -44,6 +44,7 @@ impl Supervisor {
             Outcome::Broken(error.to_string())
         });
         self.guardian = guardian;
+        self.fate = outcome.signal();
         outcome
     }
 }

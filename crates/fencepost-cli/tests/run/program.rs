@@ -42,7 +42,7 @@ pub(crate) fn main(arguments: Vec<String>) -> ExitCode {
     }
 }
 
-fn supervise(mut supervisor: Supervisor, script: &HashMap<String, u64>, inherit: Option<&str>) -> u8 {
+fn supervise(supervisor: &mut Supervisor, script: &HashMap<String, u64>, inherit: Option<&str>) -> u8 {
     note("supervisor", std::process::id());
     match supervisor.wait_for(after(*script.get("wait").unwrap_or(&0))).expect("waiting works") {
         Waited::Interrupted(signal) => exit::of_signal(signal),

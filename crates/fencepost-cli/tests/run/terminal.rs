@@ -9,7 +9,7 @@ use crate::scene::{Scene, alive, kill, me, stat, trial, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = Command::new("tmux").arg("-V").output().is_err();
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 13] = [
         ("terminal_ctrl_c_arrives_once", ctrl_c),
         ("terminal_ctrl_z_and_fg", ctrl_z),
         ("terminal_job_stops_itself", stops_itself),
@@ -21,6 +21,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("terminal_signals_to_us_are_forwarded", forwarded),
         ("terminal_relay_killed", relay_killed),
         ("terminal_group_killed_or_stopped", group),
+        ("terminal_ctrl_c_leaves_a_loop", loops),
+        ("terminal_interactive_shell", shell),
     ];
     tests.into_iter().map(|(name, test)| trial(name, test).with_ignored_flag(missing)).collect()
 }
@@ -245,5 +247,47 @@ fn group() {
         let supervisor = terminal.scene.read("supervisor");
         // A relay that is stopped does not hold the supervisor up.
         until("supervisor", || (!alive(supervisor)).then_some(()));
+    }
+}
+
+fn loops() {
+    for script in [LEASE, "", "wait=60000", "wait=60000 ttl=5000"] {
+        for (job, left) in [("role:leaf job", true), ("role:count", false)] {
+            let terminal = Terminal::open();
+            let line = format!("{} role:run {script} -- {} {job}", me().display(), me().display());
+            terminal.keys(&[
+                &format!("clear; for i in 1 2; do {line}; echo turn=$i; done; echo af''ter"),
+                "Enter",
+            ]);
+            let waits = script.starts_with("wait");
+            let _: i32 = terminal.scene.read(if waits { "supervisor" } else { "job" });
+            terminal.keys(&["C-c"]);
+            if !waits && !left {
+                // A job that handles Ctrl-C and ends as it likes does not end the loop.
+                signals(&terminal, "2 ");
+                kill(terminal.scene.read("job"), SIGTERM);
+                terminal.shows("turn=1");
+                continue;
+            }
+            until("the prompt", || terminal.screen().trim_end().ends_with("prompt$").then_some(()));
+            assert!(!terminal.screen().contains("turn=1"), "{script}: {}", terminal.screen());
+        }
+    }
+}
+
+/// A shell as the job takes the terminal for its own jobs, and gives it back.
+fn shell() {
+    for script in BOTH {
+        let terminal = Terminal::open();
+        terminal.run(script, "env PS1='inner: ' bash --norc --noprofile -i");
+        terminal.shows("inner:");
+        terminal.keys(&["sleep 60", "Enter"]);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        terminal.keys(&["C-z"]);
+        terminal.shows("Stopped");
+        terminal.keys(&["fg", "Enter", "C-c"]);
+        terminal.type_and_see("echo $((40+2))", "42");
+        terminal.type_and_see("exit 6", "prompt$");
+        terminal.type_and_see("echo status=$?", "status=6");
     }
 }
