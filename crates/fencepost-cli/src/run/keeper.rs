@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inherited::Inherited;
 use super::schedule::{Cause, Due, Schedule};
-use super::tree::{Denied, signal_below};
+use super::tree::{Denied, kill_below_once, signal_below};
 use crate::sys;
 
 /// What is known of the job before the lock is held.
@@ -153,7 +153,7 @@ impl Keeper {
             self.terminate();
         }
         if self.schedule.due(now) == Due::Kill && self.sweep_at.is_none_or(|at| at <= now) {
-            self.denied.note(signal_below(&[libc::SIGKILL]));
+            self.denied.note(kill_below_once(self.sweeps > 0));
             self.sweep_at = Some(sys::now() + (AGAIN << self.sweeps));
             self.sweeps = DOUBLED.min(self.sweeps + 1);
         }

@@ -3,7 +3,7 @@
 //! A subreaper stays the ancestor of whatever its job starts: also of a process that called setsid, and of one whose
 //! parent ended. So "everything of the job" is what is below the job's parent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
@@ -17,16 +17,27 @@ use crate::sys;
 struct Process {
     pid: i32,
     parent: i32,
+    group: i32,
     born: u64,
 }
 
 /// Sends each of `signals` to everything below this process, ancestors first. Answers the first process that we may
 /// not signal, if there is one.
 pub(crate) fn signal_below(signals: &[i32]) -> io::Result<Option<i32>> {
-    let mut denied = None;
-    for process in below(std::process::id() as i32)? {
-        if signal_one(process, signals) == Err(Errno::EPERM) {
-            denied.get_or_insert(process.pid);
+    Ok(signal_all(&below(std::process::id() as i32)?.0, signals))
+}
+
+/// Kills everything below this process, `again` if a first time did not do. What forks faster than it can be found is
+/// then killed by groups, since the kernel lets no fork slip out of a group that it kills.
+pub(crate) fn kill_below_once(again: bool) -> io::Result<Option<i32>> {
+    let (ours, others) = below(std::process::id() as i32)?;
+    let denied = signal_all(&ours, &[libc::SIGKILL]);
+    if again {
+        let shared: HashSet<i32> = others.iter().map(|other| other.group).collect();
+        let groups: HashSet<i32> = ours.iter().map(|process| process.group).collect();
+        for group in groups.difference(&shared).filter(|&&group| group > 1) {
+            // Its members may all be dead by now, and those that we may not signal were noted above.
+            let _ = sys::kill(-group, libc::SIGKILL);
         }
     }
     Ok(denied)
@@ -36,8 +47,8 @@ pub(crate) fn signal_below(signals: &[i32]) -> io::Result<Option<i32>> {
 /// subreaper means no descendant either.
 pub(crate) fn kill_below() {
     let mut denied = Denied::default();
-    loop {
-        denied.note(signal_below(&[libc::SIGKILL]));
+    for again in std::iter::once(false).chain(std::iter::repeat(true)) {
+        denied.note(kill_below_once(again));
         loop {
             match sys::wait_any() {
                 Ok(Some(_)) => {}
@@ -68,6 +79,13 @@ impl Denied {
     }
 }
 
+fn signal_all(processes: &[Process], signals: &[i32]) -> Option<i32> {
+    // Every one gets its signals before the answer is looked at.
+    let denied: Vec<_> =
+        processes.iter().filter(|one| signal_one(**one, signals) == Err(Errno::EPERM)).collect();
+    denied.first().map(|process| process.pid)
+}
+
 fn signal_one(process: Process, signals: &[i32]) -> nix::Result<()> {
     let exact = match sys::pidfd(process.pid) {
         // Old kernels, and containers that forbid the call.
@@ -84,7 +102,8 @@ fn signal_one(process: Process, signals: &[i32]) -> nix::Result<()> {
     })
 }
 
-fn below(root: i32) -> io::Result<Vec<Process>> {
+/// What is below a process, ancestors first, and every other process.
+fn below(root: i32) -> io::Result<(Vec<Process>, Vec<Process>)> {
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for entry in std::fs::read_dir("/proc")? {
         let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
@@ -98,7 +117,7 @@ fn below(root: i32) -> io::Result<Vec<Process>> {
         found.extend(children.remove(&process.pid).unwrap_or_default());
         next += 1;
     }
-    Ok(found)
+    Ok((found, children.into_values().flatten().collect()))
 }
 
 fn look(pid: i32) -> Option<Process> {
@@ -110,8 +129,9 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let numbers = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[numbers + 1..]).ok()?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
-    let born = fields.nth(17)?.parse().ok()?;
-    Some(Process { pid, parent, born })
+    let group = fields.next()?.parse().ok()?;
+    let born = fields.nth(16)?.parse().ok()?;
+    Some(Process { pid, parent, group, born })
 }
 
 #[cfg(test)]
@@ -120,8 +140,8 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_spaces_is_read_over() {
-        let stat = b"42 (a) S 1 b) S 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 999 8 18446744073709551615\n";
+        let stat = b"42 (a) S 1 b) S 7 43 44 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 12345 999 8 18446744073709551615\n";
         let process = parse(42, stat).unwrap();
-        assert_eq!((process.parent, process.born), (7, 12345));
+        assert_eq!((process.parent, process.group, process.born), (7, 43, 12345));
     }
 }

@@ -150,10 +150,11 @@ fn perl() -> bool {
     std::process::Command::new("perl").arg("-v").output().is_ok()
 }
 
-/// No process of it lives for more than a moment: each forks the next one and exits.
+/// No process of it lives for more than a moment: each forks the next one and exits. A mistake of ours must not leave
+/// that behind for ever, so it ends after some seconds.
 fn always_forks() {
     let mut scene = Scene::new();
-    let job = "perl -e 'fork and exit while 1'; exec sleep 60";
+    let job = "perl -e 'fork and exit while time < $^T + 8'; exec sleep 60";
     let program = scene.program("ttl=800 grace=300", &["sh", "-c", job]);
     scene.spawn(program);
     assert_eq!(scene.code(), 76);

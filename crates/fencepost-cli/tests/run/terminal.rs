@@ -60,7 +60,19 @@ impl Terminal {
     }
 
     fn shows(&self, text: &str) {
-        until(&format!("{text} on {}", self.screen()), || self.screen().contains(text).then_some(()));
+        self.comes_to(text, |screen| screen.contains(text));
+    }
+
+    fn ends_with(&self, text: &str) {
+        self.comes_to(text, |screen| screen.trim_end().ends_with(text));
+    }
+
+    fn comes_to(&self, text: &str, shown: impl Fn(&str) -> bool) {
+        let end = crate::sys::now() + 10_000_000_000;
+        while !shown(&self.screen()) {
+            assert!(crate::sys::now() < end, "no {text} on the screen:\n{}", self.screen());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     /// Types a line that runs the program under test.
@@ -269,7 +281,7 @@ fn loops() {
                 terminal.shows("turn=1");
                 continue;
             }
-            until("the prompt", || terminal.screen().trim_end().ends_with("prompt$").then_some(()));
+            terminal.ends_with("prompt$");
             assert!(!terminal.screen().contains("turn=1"), "{script}: {}", terminal.screen());
         }
     }
@@ -285,7 +297,9 @@ fn shell() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         terminal.keys(&["C-z"]);
         terminal.shows("Stopped");
-        terminal.keys(&["fg", "Enter", "C-c"]);
+        terminal.keys(&["fg", "Enter"]);
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        terminal.keys(&["C-c"]);
         terminal.type_and_see("echo $((40+2))", "42");
         terminal.type_and_see("exit 6", "prompt$");
         terminal.type_and_see("echo status=$?", "status=6");
