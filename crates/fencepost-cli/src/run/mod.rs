@@ -111,7 +111,8 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
     let guarded = plan.guardian || plan.max_hold.is_some() || strangers;
     let launch = Launch { argv: plan.argv, own_group: !terminal, grace: nanoseconds(plan.grace), inherited };
     let max_hold = plan.max_hold.map(nanoseconds);
-    if !strangers && !(guarded && terminal) {
+    let relayed = strangers || (guarded && terminal);
+    if !relayed {
         let guardian = guarded.then(|| Guardian::fork(&launch)).transpose()?;
         let mut supervisor = Supervisor::new(launch, terminal, max_hold, guardian, None)?;
         let code = body(&mut supervisor);
