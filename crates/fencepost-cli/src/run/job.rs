@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
 
 use nix::libc;
 
@@ -67,10 +68,9 @@ impl Job<'_> {
                     Received::Message(event, _) => Ok(Some(Happening::Event(event))),
                     Received::End => Ok(Some(Happening::Unguarded)),
                     Received::Nothing => {
-                        // Its TERM is the guardian's affair; asking begins our own count towards the end.
-                        let due = [backstop.due(now), backstop.due(now)];
-                        let cause = backstop.cause().filter(|_| due.contains(&Due::Kill));
-                        Ok(cause.map(Happening::Overdue))
+                        // TERM is the guardian's affair: for us it only begins the count towards KILL.
+                        let overdue = backstop.due(now) == Due::Kill || backstop.due(now) == Due::Kill;
+                        Ok(backstop.cause().filter(|_| overdue).map(Happening::Overdue))
                     }
                 }
             }
@@ -93,8 +93,7 @@ impl Job<'_> {
 }
 
 /// Reaps what ended, and continues a guardian that somebody stopped: stopped, it would protect nobody.
-pub(crate) fn tend(guardian: &Guardian) {
-    use std::os::unix::process::ExitStatusExt;
+fn tend(guardian: &Guardian) {
     while let Ok(Some((pid, status))) = sys::wait_any() {
         if pid == guardian.pid() && status.stopped_signal().is_some() {
             let _ = sys::kill(pid, libc::SIGCONT);
