@@ -32,6 +32,8 @@ mod owner;
 mod token;
 
 pub mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod driver;
 
 pub use claim::{Hold, Loss, State};
