@@ -33,6 +33,8 @@ mod token;
 
 pub mod blocking;
 pub mod driver;
+#[cfg(feature = "local")]
+pub mod local;
 
 pub use claim::{Hold, Loss, State};
 pub use connect::{SCHEMES, Url};
