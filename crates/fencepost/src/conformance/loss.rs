@@ -1,7 +1,8 @@
 //! Loss: told in time, final, and never before its time.
 
 use super::stage::{
-    Stage, Stop, Verdict, acquiring, beside, ensure, holds_for, needs_expiry, now, pause, refused, last_belief, told_loss,
+    Stage, Stop, Verdict, acquiring, beside, ensure, holds_for, last_belief, needs_expiry, now, pause,
+    refused, told_loss,
 };
 use crate::{
     claim::{Loss, State},
