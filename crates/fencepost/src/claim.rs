@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use crate::{
     engine::Schedule,
     host::{Host, Moment},
-    lease::Lease,
+    lease::{Lease, patience},
     name::LockName,
     owner::Owner,
     token::Token,
@@ -299,10 +299,9 @@ impl Claim {
         self.hold().is_over()
     }
 
-    /// How long one verb may take: half a lease, since an answer that comes later is of little use.
+    /// How long one verb may take; where nothing expires, as if the lease were a long one.
     pub(crate) fn patience(&self) -> Duration {
-        const FEW_SECONDS: Duration = Duration::from_secs(5);
-        self.lease.term().map_or(FEW_SECONDS, |term| (term / 2).clamp(Duration::from_millis(50), FEW_SECONDS))
+        patience(self.lease.term().unwrap_or(Duration::MAX))
     }
 
     fn turn(&self, next: impl FnOnce(Hold) -> Option<Hold>) -> bool {

@@ -28,6 +28,11 @@ pub(crate) fn deadline(sent: Moment, term: Duration) -> Moment {
     sent + term.saturating_sub(margin)
 }
 
+/// How long one request may take: half a lease, since an answer that comes later is of little use.
+pub(crate) fn patience(term: Duration) -> Duration {
+    (term / 2).clamp(Duration::from_millis(50), Duration::from_secs(5))
+}
+
 /// What keeps claims alive at the backend.
 pub struct Lease {
     id: ClaimId,

@@ -20,7 +20,7 @@ use crate::{
     error::{Error, ErrorKind},
     guard::Guard,
     host::Moment,
-    lease::deadline,
+    lease::{Lease, deadline, patience},
     name::LockName,
     owner::{Owner, wall_ms},
     token::Token,
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error>
         want,
     };
     loop {
-        let lease = match line.core.lease(line.want.ttl).await {
+        let lease = match line.lease().await? {
             Ok(lease) => lease,
             Err(fail) => {
                 let pause = line.bear(fail, false)?;
@@ -83,6 +83,20 @@ struct Line {
 }
 
 impl Line {
+    /// A lease to put the claim on. The time is limited here, not where a lease is opened: of a crowd that waits for
+    /// one to be opened, each must learn that the backend is silent.
+    async fn lease(&self) -> Result<Result<Arc<Lease>, Fail>, Error> {
+        let limit = patience(self.want.ttl);
+        tokio::select! {
+            biased;
+            lease = self.core.lease(self.want.ttl) => Ok(lease),
+            () = self.over() => Err(self.timeout()),
+            () = self.core.host.sleep_until(self.core.now() + limit) => {
+                Ok(Err(Fail::Unavailable(format!("no lease was granted within {limit:?}"))))
+            }
+        }
+    }
+
     /// Keeps `claim` in line until it is granted (its token), of no use any more (`None`), or an error ends the wait.
     async fn stand(&mut self, claim: &Arc<Claim>) -> Result<Option<Token>, Error> {
         loop {
