@@ -246,7 +246,7 @@ impl Schedule {
                 true
             }
             _ => {
-                lease.dead();
+                lease.end(Loss::Deadline);
                 false
             }
         }
