@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::{
     claim::{Claim, Loss},
-    driver::{Driver, Renewed},
+    driver::{Driver, Fail, Renewed},
     host::{Host, Moment},
     lease::{Lease, deadline},
 };
@@ -287,8 +287,8 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
     };
     let outcome = tokio::select! {
         biased;
-        outcome = schedule.driver.renew(&lease, &claims, &report) => outcome.map_err(|fail| fail.to_string()),
-        () = schedule.host.sleep_until(sent + retry_after(&lease)) => Err("no answer in time".to_owned()),
+        outcome = schedule.driver.renew(&lease, &claims, &report) => outcome,
+        () = schedule.host.sleep_until(sent + retry_after(&lease)) => Err(Fail::Unknown("no answer in time".into())),
     };
     match outcome {
         Ok(()) => {
@@ -297,6 +297,7 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
                 schedule.move_lease(&lease, renew_at(sent, term).max(schedule.host.now()));
             }
         }
+        Err(Fail::NoLease) => lease.dead(),
         Err(why) => {
             tracing::debug!(ttl = ?lease.ttl(), claims = claims.len(), %why, "renewal failed");
             for (claim, told) in claims.iter().zip(&told) {
