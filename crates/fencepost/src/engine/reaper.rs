@@ -57,22 +57,27 @@ impl Reaper {
 
 /// Removes `claim` until the backend confirms it or the lease that could carry it is over.
 async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>) {
+    let lease = claim.lease();
+    let term = lease.term().unwrap_or(Duration::from_secs(60));
+    // The last renewal may have been sent just now, the last enter when it says. A shared lease carries the claim for
+    // as long as it is itself renewed.
+    let carried = claim.now() + term;
+    let arrived = Moment::from_nanos(claim.entered.load(Ordering::Relaxed)) + term;
     let mut failures = 0;
     loop {
         let left = leave(&driver, claim).await;
-        let may_come_back = claim.unsure.load(Ordering::Relaxed);
+        let now = claim.now();
         let settled = match left {
-            Ok(_) => !may_come_back,
-            Err(fail) => !fail.is_passing(),
+            Ok(_) => !claim.unsure.load(Ordering::Relaxed) || now >= arrived,
+            Err(fail) if fail.is_passing() => now >= carried && !(lease.is_shared() && lease.is_usable(now)),
+            Err(_) => true,
         };
-        let end = Moment::from_nanos(claim.entered.load(Ordering::Relaxed))
-            + claim.lease().term().unwrap_or(Duration::from_secs(60));
-        if settled || claim.now() >= end {
+        if settled {
             return;
         }
         failures += 1;
         let pause = Duration::from_millis(20) * 2u32.pow(failures.min(5));
-        claim.host().sleep_until(claim.now() + pause).await;
+        claim.host().sleep_until(now + pause).await;
     }
 }
 
