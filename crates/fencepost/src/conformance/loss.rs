@@ -125,8 +125,8 @@ pub(super) async fn an_expired_lock_passes_on_and_is_told(stage: &Stage<'_>) -> 
     Ok(())
 }
 
-/// A forced unlock answers a token above the holder's; the holder is told, and the next in line runs with a token above
-/// both.
+/// A forced unlock answers a token above the holder's; the holder is told, and the next in line runs with a token that
+/// is no lower.
 pub(super) async fn force_unlock_tells_the_holder_and_lets_the_next_run(stage: &Stage<'_>) -> Verdict {
     let (locker, other) = (stage.subject().await?, stage.rival().await?);
     let guard = stage.lock(&locker).label("forced out").acquire().await?;
@@ -139,7 +139,8 @@ pub(super) async fn force_unlock_tells_the_holder_and_lets_the_next_run(stage: &
     let label = out.holder.and_then(|holder| holder.owner).and_then(|owner| owner.label);
     ensure(label.as_deref() == Some("forced out"), format!("forced out: {label:?}"))?;
     let (next, _) = waiter.done().await??;
-    let rises = guard.token() < out.token && out.token < next.token();
+    // A gate that is raised to the forced token must let those in who already wait.
+    let rises = guard.token() < out.token && out.token <= next.token();
     ensure(rises, format!("{}, then {}, then {}", guard.token(), out.token, next.token()))?;
     next.release().await?;
     Ok(())

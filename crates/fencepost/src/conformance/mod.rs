@@ -94,6 +94,7 @@ cases! {
         a_lost_reply_to_release_is_no_loss: 10,
         a_late_release_leaves_the_next_holder_alone: 10,
         a_release_during_a_cut_is_made_good: 10,
+        a_loss_after_an_unknown_enter_is_told: 5,
     }
     renewal {
         renewal_keeps_a_lock_for_many_terms: 15,

@@ -92,16 +92,29 @@ pub(super) async fn a_late_release_leaves_the_next_holder_alone(stage: &Stage<'_
     Ok(())
 }
 
-/// A release while the backend cannot be reached is made good when it can: later acquires do not queue behind a claim
-/// that nobody remembers.
+/// A release while the backend cannot be reached is made good when it can, however long the lock was held before:
+/// later acquires do not queue behind a claim that nobody remembers and that other locks keep alive.
 pub(super) async fn a_release_during_a_cut_is_made_good(stage: &Stage<'_>) -> Verdict {
     let (locker, other) = (stage.subject().await?, stage.rival().await?);
-    let guard = stage.long(&locker).acquire().await?;
+    let guard = stage.lock(&locker).acquire().await?;
+    let kept = stage.other(&locker, "-kept").acquire().await?;
+    holds_for(&guard, stage.ttl * 3 / 2).await?;
     stage.harness.cut()?;
     let error = refused(guard.release().await, "a release without a connection")?;
     ensure(error.kind() == ErrorKind::Unknown, format!("told as {error:?}"))?;
     stage.harness.heal()?;
-    stage.free_within(stage.within(2), &other).await?;
+    stage.free_within(stage.within(1), &other).await?;
+    holds_for(&kept, stage.ttl).await?;
     stage.lock(&locker).acquire().await?.release().await?;
     Ok(())
+}
+
+/// A lock that was got although a reply was lost, and was taken away since, is not released as if nothing had happened.
+pub(super) async fn a_loss_after_an_unknown_enter_is_told(stage: &Stage<'_>) -> Verdict {
+    let locker = stage.subject().await?;
+    stage.harness.lose_reply(Verb::Enter)?;
+    let guard = stage.lock(&locker).acquire().await?;
+    stage.harness.delete_holder(&stage.name)?;
+    let error = refused(guard.release().await, "the release of a lock that was taken away")?;
+    ensure(error.kind() == ErrorKind::Lost, format!("told as {error:?}"))
 }
