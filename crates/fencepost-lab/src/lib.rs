@@ -6,3 +6,4 @@ pub mod history;
 pub mod leased;
 pub mod proxy;
 pub mod server;
+pub mod sim;

@@ -19,9 +19,9 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    engine::Schedule,
+    engine::{REQUEST_MAX, REQUEST_MIN, Schedule},
     host::{Host, Moment},
-    lease::{Lease, patience},
+    lease::Lease,
     name::LockName,
     owner::Owner,
     token::Token,
@@ -211,7 +211,6 @@ impl Claim {
     pub fn poke(self: &Arc<Self>) {
         match self.hold().state {
             State::Waiting => self.poked.notify_one(),
-            State::Held | State::Suspect if self.lease.is_shared() => self.lease.doubt(),
             State::Held | State::Suspect => {
                 if let Some(schedule) = self.schedule.upgrade() {
                     schedule.hasten(self);
@@ -300,9 +299,9 @@ impl Claim {
         self.hold().is_over()
     }
 
-    /// How long one verb may take; where nothing expires, as if the lease were a long one.
+    /// How long one verb may take.
     pub(crate) fn patience(&self) -> Duration {
-        patience(self.lease.term().unwrap_or(Duration::MAX))
+        self.lease.term().map_or(REQUEST_MAX, |term| (term / 2).clamp(REQUEST_MIN, REQUEST_MAX))
     }
 
     fn turn(&self, next: impl FnOnce(Hold) -> Option<Hold>) -> bool {

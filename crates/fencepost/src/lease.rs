@@ -28,11 +28,6 @@ pub(crate) fn deadline(sent: Moment, term: Duration) -> Moment {
     sent + term.saturating_sub(margin)
 }
 
-/// How long one request may take: half a lease, since an answer that comes later is of little use.
-pub(crate) fn patience(term: Duration) -> Duration {
-    (term / 2).clamp(Duration::from_millis(50), Duration::from_secs(5))
-}
-
 /// What keeps claims alive at the backend.
 pub struct Lease {
     id: ClaimId,
@@ -98,13 +93,9 @@ impl Lease {
 
     /// From the driver, a fact: the backend has ended this lease.
     pub fn dead(&self) {
-        self.end(Loss::LeaseEnded);
-    }
-
-    pub(crate) fn end(&self, loss: Loss) {
         *self.life() = Life::Over;
         for claim in self.claims() {
-            claim.lose(loss);
+            claim.lose(Loss::LeaseEnded);
         }
     }
 
@@ -133,6 +124,11 @@ impl Lease {
             Life::Until(end) => now < end,
             Life::Over => false,
         }
+    }
+
+    /// Whether claims that nobody renews stay at the backend because the lease that they share goes on.
+    pub(crate) fn keeps_alive(&self, now: Moment) -> bool {
+        self.is_shared() && self.is_usable(now)
     }
 
     /// The deadline of a shared lease.

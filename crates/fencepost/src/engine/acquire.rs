@@ -20,7 +20,7 @@ use crate::{
     error::{Error, ErrorKind},
     guard::Guard,
     host::Moment,
-    lease::{Lease, deadline, patience},
+    lease::{Lease, deadline},
     name::LockName,
     owner::{Owner, wall_ms},
     token::Token,
@@ -76,34 +76,20 @@ struct Line {
     core: Arc<Core>,
     want: Want,
     limit: Option<Moment>,
-    /// Since when the backend has given no answer.
+    /// When the first request was sent that the backend has not answered.
     silent_since: Moment,
     failures: u32,
     holder: Option<Holder>,
 }
 
 impl Line {
-    /// A lease to put the claim on. The time is limited here, not where a lease is opened: of a crowd that waits for
-    /// one to be opened, each must learn that the backend is silent.
-    async fn lease(&self) -> Result<Result<Arc<Lease>, Fail>, Error> {
-        let limit = patience(self.want.ttl);
-        tokio::select! {
-            biased;
-            lease = self.core.lease(self.want.ttl) => Ok(lease),
-            () = self.over() => Err(self.timeout()),
-            () = self.core.host.sleep_until(self.core.now() + limit) => {
-                Ok(Err(Fail::Unavailable(format!("no lease was granted within {limit:?}"))))
-            }
-        }
-    }
-
     /// Keeps `claim` in line until it is granted (its token), of no use any more (`None`), or an error ends the wait.
     async fn stand(&mut self, claim: &Arc<Claim>) -> Result<Option<Token>, Error> {
         loop {
-            let sent = self.core.now();
-            if claim.is_over() || !claim.lease().is_usable(sent) {
+            if claim.is_over() {
                 return Ok(None);
             }
+            let sent = self.core.now();
             let pause = match self.enter(claim, sent).await? {
                 Ok(Entered::Granted { token }) => return self.accept(claim, token, sent),
                 Ok(Entered::Queued { recheck, holder }) => self.heard(recheck, holder),
@@ -127,14 +113,32 @@ impl Line {
         }
     }
 
-    async fn enter(&self, claim: &Arc<Claim>, sent: Moment) -> Result<Result<Entered, Fail>, Error> {
+    async fn lease(&mut self) -> Result<Result<Arc<Lease>, Fail>, Error> {
+        let core = self.core.clone();
+        self.answer(core.lease(self.want.ttl)).await
+    }
+
+    async fn enter(&mut self, claim: &Arc<Claim>, sent: Moment) -> Result<Result<Entered, Fail>, Error> {
         claim.entered.store(sent.as_nanos(), Ordering::Relaxed);
         let (driver, entering, intent) = (self.core.driver.clone(), claim.clone(), self.want.intent);
-        let enter = verb(claim, Box::pin(async move { driver.enter(&entering, intent).await }));
+        self.answer(verb(claim, Box::pin(async move { driver.enter(&entering, intent).await }))).await
+    }
+
+    /// What `request` answers, unless the caller's limit or the end of its patience comes first; the request then goes on
+    /// without us.
+    async fn answer<T>(
+        &mut self,
+        request: impl Future<Output = Result<T, Fail>>,
+    ) -> Result<Result<T, Fail>, Error> {
+        if self.failures == 0 {
+            self.silent_since = self.core.now();
+        }
+        let patience = async { self.core.host.sleep_until(self.silent_since + self.want.patience).await };
         tokio::select! {
             biased;
-            answer = enter => Ok(answer),
+            answer = request => Ok(answer),
             () = self.over() => Err(self.timeout()),
+            () = patience => Ok(Err(Fail::Unknown("the last request is still unanswered".into()))),
         }
     }
 
@@ -146,15 +150,16 @@ impl Line {
             );
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
-        let now = self.core.now();
         let until = match self.core.about.lease {
             LeaseKind::None => None,
             LeaseKind::PerClaim => claim.lease().term().map(|term| deadline(sent, term)),
-            // The claim hung on a lease that ended while it waited: the grant is nobody's.
-            LeaseKind::Shared if !claim.lease().is_usable(now) => return Ok(None),
-            LeaseKind::Shared => claim.lease().deadline(),
+            LeaseKind::Shared => match claim.lease().deadline() {
+                Some(until) => Some(until),
+                // The lease ended while the claim stood in line.
+                None => return Ok(None),
+            },
         };
-        if until.is_some_and(|until| now >= until) {
+        if until.is_some_and(|until| self.core.now() >= until) {
             let text = format!("the grant of lock={} came too late to be used", claim.lock());
             return Err(Error::new(ErrorKind::Timeout, text));
         }
@@ -195,21 +200,18 @@ impl Line {
     /// The backend answered: its silence is over.
     fn heard(&mut self, pause: Duration, holder: Option<Holder>) -> Duration {
         self.failures = 0;
-        self.silent_since = self.core.now();
         self.holder = holder.or(self.holder.take());
         pause
     }
 
     /// Bears a failure that may pass, and says how long to pause; an error once patience has run out.
     fn bear(&mut self, fail: Fail, unsure: bool) -> Result<Duration, Error> {
-        if self.failures == 0 {
-            self.silent_since = self.core.now();
-        }
-        let silent = self.core.now().since(self.silent_since);
         if !fail.is_passing() {
             return Err(fail.into());
         }
-        if silent >= self.want.patience {
+        let silent = self.core.now().since(self.silent_since);
+        let left = self.want.patience.saturating_sub(silent);
+        if left.is_zero() {
             let kind = if unsure { ErrorKind::Unknown } else { ErrorKind::Unavailable };
             let text = format!("no answer from {} for {silent:.1?}: {fail}", self.core.about.backend);
             return Err(Error::new(kind, text));
@@ -218,7 +220,7 @@ impl Line {
         let step = Duration::from_millis(10) * 2u32.pow(min(self.failures, 6));
         // Half of the step is random, so that many waiters do not return to a healed backend as one.
         let jitter = (self.core.host.random() % 1000) as u32;
-        Ok(step / 2 + step / 2 * jitter / 1000)
+        Ok(min(step / 2 + step / 2 * jitter / 1000, left))
     }
 
     fn timeout(&self) -> Error {

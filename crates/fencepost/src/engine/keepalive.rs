@@ -71,7 +71,7 @@ impl Schedule {
         agenda.fresh.insert(claim.serial, claim.clone());
         agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
         if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
-            agenda.put(claim, renew_at(now, term).min(claim.hold().deadline.unwrap_or_default()));
+            agenda.put(claim, renew_at(now, term));
         }
         drop(agenda);
         self.wake();
@@ -79,8 +79,8 @@ impl Schedule {
 
     /// Takes on a shared lease that was just opened.
     pub(crate) fn add_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if let (Some(term), Some(end)) = (lease.term(), lease.deadline()) {
-            let key = (renew_at(self.host.now(), term).min(end), lease.serial);
+        if let Some(term) = lease.term() {
+            let key = (renew_at(self.host.now(), term), lease.serial);
             self.agenda().due.insert(key, Entry::Lease(lease.clone()));
             self.wake();
         }
@@ -204,7 +204,10 @@ async fn keepalive(schedule: Arc<Schedule>) {
                 }
                 Entry::Lease(lease) => {
                     if schedule.look_at_lease(&lease) {
-                        let claims = lease.claims();
+                        // Only what is held when the request is sent: a claim granted meanwhile must not be told lost.
+                        let now = schedule.host.now();
+                        let held = |claim: &Arc<Claim>| claim.hold().is_held_at(now);
+                        let claims = lease.claims().into_iter().filter(held).collect();
                         batches.insert(lease.serial, (lease, claims));
                     }
                 }
@@ -246,7 +249,7 @@ impl Schedule {
                 true
             }
             _ => {
-                lease.end(Loss::Deadline);
+                lease.dead();
                 false
             }
         }
@@ -293,8 +296,13 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
     match outcome {
         Ok(()) => {
             if let Some(term) = lease.term().filter(|_| lease.is_shared()) {
-                lease.extend(sent, term, schedule.host.now());
-                schedule.move_lease(&lease, renew_at(sent, term).max(schedule.host.now()));
+                let now = schedule.host.now();
+                lease.extend(sent, term, now);
+                // Also the claims that were granted while the request was under way hang on what it renewed.
+                for claim in lease.claims() {
+                    claim.extend(deadline(sent, term), now);
+                }
+                schedule.move_lease(&lease, renew_at(sent, term).max(now));
             }
         }
         Err(Fail::NoLease) => lease.dead(),

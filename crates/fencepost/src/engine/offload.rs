@@ -26,39 +26,36 @@ pub(crate) struct Offload<T> {
 enum Stage<T> {
     New(Fut<'static, T>),
     Away(oneshot::Receiver<T>),
-    Done,
 }
 
 impl<T: Send + 'static> Future for Offload<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::New(mut work) => {
-                let mut first = Poll::Pending;
-                self.host.within(&mut || first = work.as_mut().poll(cx));
-                if first.is_ready() {
-                    return first;
-                }
-                let (mut answer, answered) = oneshot::channel();
-                self.host.spawn(Box::pin(async move {
-                    let result = tokio::select! {
-                        biased;
-                        result = &mut work => result,
-                        () = answer.closed() => return,
-                    };
-                    // A result that nobody takes is dropped; a guard among them releases itself.
-                    let _ = answer.send(result);
-                }));
-                self.stage = Stage::Away(answered);
+        if let Stage::New(work) = &mut self.stage {
+            let mut work = std::mem::replace(work, Box::pin(std::future::pending()));
+            let mut first = Poll::Pending;
+            self.host.within(&mut || first = work.as_mut().poll(cx));
+            if first.is_ready() {
+                return first;
             }
-            away => self.stage = away,
+            let (mut answer, answered) = oneshot::channel();
+            self.host.spawn(Box::pin(async move {
+                let result = tokio::select! {
+                    biased;
+                    result = &mut work => result,
+                    () = answer.closed() => return,
+                };
+                // A result that nobody takes is dropped; a guard among them releases itself.
+                let _ = answer.send(result);
+            }));
+            self.stage = Stage::Away(answered);
         }
-        let Stage::Away(answered) = &mut self.stage else { panic!("polled after completion") };
-        let result = Pin::new(answered).poll(cx).map(|r| r.expect("the host runs tasks to their end"));
-        if result.is_ready() {
-            self.stage = Stage::Done;
+        match &mut self.stage {
+            Stage::New(_) => Poll::Pending,
+            Stage::Away(answered) => {
+                Pin::new(answered).poll(cx).map(|r| r.expect("the host runs tasks to their end"))
+            }
         }
-        result
     }
 }
