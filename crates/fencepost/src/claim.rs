@@ -19,7 +19,7 @@ use std::{
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    engine::Schedule,
+    engine::{REQUEST_MAX, REQUEST_MIN, Schedule},
     host::{Host, Moment},
     lease::Lease,
     name::LockName,
@@ -299,10 +299,9 @@ impl Claim {
         self.hold().is_over()
     }
 
-    /// How long one verb may take: half a lease, since an answer that comes later is of little use.
+    /// How long one verb may take.
     pub(crate) fn patience(&self) -> Duration {
-        const FEW_SECONDS: Duration = Duration::from_secs(5);
-        self.lease.term().map_or(FEW_SECONDS, |term| (term / 2).clamp(Duration::from_millis(50), FEW_SECONDS))
+        self.lease.term().map_or(REQUEST_MAX, |term| (term / 2).clamp(REQUEST_MIN, REQUEST_MAX))
     }
 
     fn turn(&self, next: impl FnOnce(Hold) -> Option<Hold>) -> bool {

@@ -38,10 +38,11 @@ pub trait Driver: Operator {
     /// Opens a lease and answers the term that the backend granted. No I/O where leases are per claim.
     fn open<'a>(&'a self, lease: &'a Arc<Lease>) -> Fut<'a, Result<Duration, Fail>>;
 
-    /// Makes the claim known and says where it stands.
+    /// Makes the claim known and says where it stands. Where claims expire one by one, entering again renews the claim, a
+    /// holder's too: the engine counts its deadline from the request that was answered.
     fn enter<'a>(&'a self, claim: &'a Arc<Claim>, intent: Intent) -> Fut<'a, Result<Entered, Fail>>;
 
-    /// Renews claims of one lease, and reports each one's fate by its index as soon as it is known. An error
+    /// Renews a lease and the held claims on it, and reports each one's fate by its index as soon as it is known. An error
     /// speaks for the claims that were not reported.
     fn renew<'a>(
         &'a self,

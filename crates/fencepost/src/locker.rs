@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use crate::{
     connect,
     driver::{About, Driver, Fail, ForcedOut, Fut, Host, Level, Status},
-    engine::{Core, SystemHost, offload},
+    engine::{self, Core, SystemHost, offload, to_its_end},
     error::{Error, ErrorKind},
     lock::Lock,
     name::LockName,
@@ -148,8 +148,7 @@ impl Locker {
             Box::pin(async move {
                 core.reaper.drained().await;
                 for lease in core.drain_leases() {
-                    // A lease that cannot be closed ends by itself.
-                    let _ = core.driver.close(&lease).await;
+                    engine::close(core.driver.clone(), core.host.clone(), lease).await;
                 }
             }),
         )
@@ -161,15 +160,8 @@ impl Locker {
         request: impl FnOnce(Arc<dyn Driver>) -> Fut<'static, Result<T, Fail>> + Send + 'static,
     ) -> Result<T, Error> {
         let (driver, host) = (self.core.driver.clone(), self.core.host.clone());
-        let work = async move {
-            let late = async { host.sleep_until(host.now() + OPERATOR_LIMIT).await };
-            tokio::select! {
-                biased;
-                answer = request(driver) => answer.map_err(Error::from),
-                () = late => Err(Fail::Unavailable(format!("no answer within {OPERATOR_LIMIT:?}")).into()),
-            }
-        };
-        offload(self.core.host.clone(), Box::pin(work)).await
+        let work = to_its_end(host.clone(), OPERATOR_LIMIT, request(driver), |_| ());
+        offload(host, Box::pin(async move { work.await.map_err(Error::from) })).await
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     error::{Error, ErrorKind},
     guard::Guard,
     host::Moment,
-    lease::deadline,
+    lease::{Lease, deadline},
     name::LockName,
     owner::{Owner, wall_ms},
     token::Token,
@@ -50,7 +50,7 @@ pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error>
         want,
     };
     loop {
-        let lease = match line.core.lease(line.want.ttl).await {
+        let lease = match line.lease().await? {
             Ok(lease) => lease,
             Err(fail) => {
                 let pause = line.bear(fail, false)?;
@@ -76,7 +76,7 @@ struct Line {
     core: Arc<Core>,
     want: Want,
     limit: Option<Moment>,
-    /// Since when the backend has given no answer.
+    /// When the first request was sent that the backend has not answered.
     silent_since: Moment,
     failures: u32,
     holder: Option<Holder>,
@@ -113,14 +113,32 @@ impl Line {
         }
     }
 
-    async fn enter(&self, claim: &Arc<Claim>, sent: Moment) -> Result<Result<Entered, Fail>, Error> {
+    async fn lease(&mut self) -> Result<Result<Arc<Lease>, Fail>, Error> {
+        let core = self.core.clone();
+        self.answer(core.lease(self.want.ttl)).await
+    }
+
+    async fn enter(&mut self, claim: &Arc<Claim>, sent: Moment) -> Result<Result<Entered, Fail>, Error> {
         claim.entered.store(sent.as_nanos(), Ordering::Relaxed);
         let (driver, entering, intent) = (self.core.driver.clone(), claim.clone(), self.want.intent);
-        let enter = verb(claim, Box::pin(async move { driver.enter(&entering, intent).await }));
+        self.answer(verb(claim, Box::pin(async move { driver.enter(&entering, intent).await }))).await
+    }
+
+    /// What `request` answers, unless the caller's limit or the end of its patience comes first; the request then goes on
+    /// without us.
+    async fn answer<T>(
+        &mut self,
+        request: impl Future<Output = Result<T, Fail>>,
+    ) -> Result<Result<T, Fail>, Error> {
+        if self.failures == 0 {
+            self.silent_since = self.core.now();
+        }
+        let patience = async { self.core.host.sleep_until(self.silent_since + self.want.patience).await };
         tokio::select! {
             biased;
-            answer = enter => Ok(answer),
+            answer = request => Ok(answer),
             () = self.over() => Err(self.timeout()),
+            () = patience => Ok(Err(Fail::Unknown("the last request is still unanswered".into()))),
         }
     }
 
@@ -178,21 +196,18 @@ impl Line {
     /// The backend answered: its silence is over.
     fn heard(&mut self, pause: Duration, holder: Option<Holder>) -> Duration {
         self.failures = 0;
-        self.silent_since = self.core.now();
         self.holder = holder.or(self.holder.take());
         pause
     }
 
     /// Bears a failure that may pass, and says how long to pause; an error once patience has run out.
     fn bear(&mut self, fail: Fail, unsure: bool) -> Result<Duration, Error> {
-        if self.failures == 0 {
-            self.silent_since = self.core.now();
-        }
-        let silent = self.core.now().since(self.silent_since);
         if !fail.is_passing() {
             return Err(fail.into());
         }
-        if silent >= self.want.patience {
+        let silent = self.core.now().since(self.silent_since);
+        let left = self.want.patience.saturating_sub(silent);
+        if left.is_zero() {
             let kind = if unsure { ErrorKind::Unknown } else { ErrorKind::Unavailable };
             let text = format!("no answer from {} for {silent:.1?}: {fail}", self.core.about.backend);
             return Err(Error::new(kind, text));
@@ -201,7 +216,7 @@ impl Line {
         let step = Duration::from_millis(10) * 2u32.pow(min(self.failures, 6));
         // Half of the step is random, so that many waiters do not return to a healed backend as one.
         let jitter = (self.core.host.random() % 1000) as u32;
-        Ok(step / 2 + step / 2 * jitter / 1000)
+        Ok(min(step / 2 + step / 2 * jitter / 1000, left))
     }
 
     fn timeout(&self) -> Error {

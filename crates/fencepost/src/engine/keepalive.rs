@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::{
     claim::{Claim, Loss},
-    driver::{Driver, Renewed},
+    driver::{Driver, Fail, Renewed},
     host::{Host, Moment},
     lease::{Lease, deadline},
 };
@@ -204,7 +204,10 @@ async fn keepalive(schedule: Arc<Schedule>) {
                 }
                 Entry::Lease(lease) => {
                     if schedule.look_at_lease(&lease) {
-                        let claims = lease.claims();
+                        // Only what is held when the request is sent: a claim granted meanwhile must not be told lost.
+                        let now = schedule.host.now();
+                        let held = |claim: &Arc<Claim>| claim.hold().is_held_at(now);
+                        let claims = lease.claims().into_iter().filter(held).collect();
                         batches.insert(lease.serial, (lease, claims));
                     }
                 }
@@ -287,16 +290,22 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
     };
     let outcome = tokio::select! {
         biased;
-        outcome = schedule.driver.renew(&lease, &claims, &report) => outcome.map_err(|fail| fail.to_string()),
-        () = schedule.host.sleep_until(sent + retry_after(&lease)) => Err("no answer in time".to_owned()),
+        outcome = schedule.driver.renew(&lease, &claims, &report) => outcome,
+        () = schedule.host.sleep_until(sent + retry_after(&lease)) => Err(Fail::Unknown("no answer in time".into())),
     };
     match outcome {
         Ok(()) => {
             if let Some(term) = lease.term().filter(|_| lease.is_shared()) {
-                lease.extend(sent, term, schedule.host.now());
-                schedule.move_lease(&lease, renew_at(sent, term).max(schedule.host.now()));
+                let now = schedule.host.now();
+                lease.extend(sent, term, now);
+                // Also the claims that were granted while the request was under way hang on what it renewed.
+                for claim in lease.claims() {
+                    claim.extend(deadline(sent, term), now);
+                }
+                schedule.move_lease(&lease, renew_at(sent, term).max(now));
             }
         }
+        Err(Fail::NoLease) => lease.dead(),
         Err(why) => {
             tracing::debug!(ttl = ?lease.ttl(), claims = claims.len(), %why, "renewal failed");
             for (claim, told) in claims.iter().zip(&told) {

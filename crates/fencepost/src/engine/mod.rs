@@ -34,7 +34,12 @@ pub(crate) use keepalive::Schedule;
 pub(crate) use offload::offload;
 pub(crate) use reaper::{Reaper, Ward, release};
 pub use system::SystemHost;
-pub(crate) use verb::verb;
+pub(crate) use verb::{to_its_end, verb};
+
+/// The bounds of the time that one request may take. Between them it is half a lease: an answer that comes later is of
+/// little use.
+pub(crate) const REQUEST_MIN: Duration = Duration::from_millis(50);
+pub(crate) const REQUEST_MAX: Duration = Duration::from_secs(5);
 
 /// How many different TTLs one locker keeps leases for.
 const MAX_LEASES: usize = 64;
@@ -48,7 +53,7 @@ pub(crate) struct Core {
     pub(crate) reaper: Arc<Reaper>,
     leases: Mutex<HashMap<Duration, Arc<Lease>>>,
     /// Held while a shared lease is opened, so that a crowd of first claims opens one.
-    opening: tokio::sync::Mutex<()>,
+    opening: Arc<tokio::sync::Mutex<()>>,
     serial: AtomicU64,
 }
 
@@ -61,7 +66,7 @@ impl Core {
             driver,
             host,
             leases: Mutex::default(),
-            opening: tokio::sync::Mutex::new(()),
+            opening: Arc::default(),
             serial: AtomicU64::new(1),
         })
     }
@@ -71,29 +76,47 @@ impl Core {
     }
 
     /// A lease of this length that new claims may be put on: the one at hand, or one just opened.
-    pub(crate) async fn lease(&self, ttl: Duration) -> Result<Arc<Lease>, Fail> {
+    pub(crate) async fn lease(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Lease>, Fail> {
         if let Some(lease) = self.lease_at_hand(ttl) {
             return Ok(lease);
         }
-        let _one_at_a_time = self.opening.lock().await;
+        let one_at_a_time = self.opening.clone().lock_owned().await;
         if let Some(lease) = self.lease_at_hand(ttl) {
             return Ok(lease);
         }
-        let kind = self.about.lease;
         let schedule = Arc::downgrade(&self.schedule);
-        let lease = Arc::new(Lease::new(kind, ttl, &*self.host, schedule, self.next_serial()));
-        let sent = self.now();
-        let term = self.driver.open(&lease).await?;
+        let lease = Arc::new(Lease::new(self.about.lease, ttl, &*self.host, schedule, self.next_serial()));
+        let (core, opening, sent) = (self.clone(), lease.clone(), self.now());
+        let settle = move |opened: &Result<Duration, Fail>| {
+            match opened {
+                Ok(term) => core.keep(&opening, *term, sent),
+                // It may have been opened all the same.
+                Err(Fail::Unknown(_)) => core.close_lease(opening),
+                Err(_) => {}
+            }
+            drop(one_at_a_time);
+        };
+        let (driver, opening) = (self.driver.clone(), lease.clone());
+        let open = Box::pin(async move { driver.open(&opening).await });
+        to_its_end(self.host.clone(), (ttl / 2).clamp(REQUEST_MIN, REQUEST_MAX), open, settle).await?;
+        Ok(lease)
+    }
+
+    fn keep(&self, lease: &Arc<Lease>, term: Duration, sent: Moment) {
         lease.opened(term, sent);
-        if kind == LeaseKind::Shared {
-            self.schedule.add_lease(&lease);
+        if lease.is_shared() {
+            self.schedule.add_lease(lease);
         }
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if leases.len() >= MAX_LEASES {
             leases.retain(|_, lease| Arc::strong_count(lease) > 1);
         }
-        leases.insert(ttl, lease.clone());
-        Ok(lease)
+        leases.insert(lease.ttl(), lease.clone());
+    }
+
+    /// Closes a lease in the background.
+    fn close_lease(&self, lease: Arc<Lease>) {
+        self.host.spawn(Box::pin(close(self.driver.clone(), self.host.clone(), lease)));
     }
 
     fn lease_at_hand(&self, ttl: Duration) -> Option<Arc<Lease>> {
@@ -123,16 +146,18 @@ impl Core {
     }
 }
 
+/// Closes a lease; one that cannot be closed ends by itself.
+pub(crate) async fn close(driver: Arc<dyn Driver>, host: Arc<dyn Host>, lease: Arc<Lease>) {
+    let closing = Box::pin(async move { driver.close(&lease).await });
+    let _ = to_its_end(host, REQUEST_MAX, closing, |_| ()).await;
+}
+
 impl Drop for Core {
     fn drop(&mut self) {
         self.schedule.stop();
         if self.about.lease == LeaseKind::Shared {
             for lease in self.drain_leases() {
-                let driver = self.driver.clone();
-                self.host.spawn(Box::pin(async move {
-                    // Best effort: a lease that cannot be closed ends by itself.
-                    let _ = driver.close(&lease).await;
-                }));
+                self.close_lease(lease);
             }
         }
     }

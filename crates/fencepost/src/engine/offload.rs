@@ -26,14 +26,14 @@ pub(crate) struct Offload<T> {
 enum Stage<T> {
     New(Fut<'static, T>),
     Away(oneshot::Receiver<T>),
-    Done,
 }
 
 impl<T: Send + 'static> Future for Offload<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        if let Stage::New(mut work) = std::mem::replace(&mut self.stage, Stage::Done) {
+        if let Stage::New(work) = &mut self.stage {
+            let mut work = std::mem::replace(work, Box::pin(std::future::pending()));
             let mut first = Poll::Pending;
             self.host.within(&mut || first = work.as_mut().poll(cx));
             if first.is_ready() {
@@ -52,15 +52,10 @@ impl<T: Send + 'static> Future for Offload<T> {
             self.stage = Stage::Away(answered);
         }
         match &mut self.stage {
+            Stage::New(_) => Poll::Pending,
             Stage::Away(answered) => {
-                let result =
-                    Pin::new(answered).poll(cx).map(|r| r.expect("the host runs tasks to their end"));
-                if result.is_ready() {
-                    self.stage = Stage::Done;
-                }
-                result
+                Pin::new(answered).poll(cx).map(|r| r.expect("the host runs tasks to their end"))
             }
-            _ => panic!("polled after completion"),
         }
     }
 }

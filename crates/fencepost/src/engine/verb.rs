@@ -1,50 +1,58 @@
-//! Sending one verb of the driver contract.
+//! Sending one request of the driver contract.
 
-use std::{future::poll_fn, sync::Arc, task::Poll};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use tokio::sync::oneshot;
 
 use crate::{
     claim::Claim,
-    driver::{Fail, Fut},
+    driver::{Fail, Fut, Host},
 };
 
-/// Sends one verb on `claim` and runs it to its end, whatever becomes of the caller.
-///
-/// The verb is polled once on this thread: a driver that needs no I/O answers there and then. One that is pending
-/// moves to a task of the host and keeps the claim's turn, so that the next verb on this claim starts only after
-/// it has ended or timed out. Dropping an `enter` half way and sending a `leave` behind it would leave zombies.
+/// Sends one verb on `claim` and runs it to its end, whatever becomes of the caller. The next verb on this claim starts
+/// only then: dropping an `enter` half way and sending a `leave` behind it would leave zombies.
 pub(crate) async fn verb<T: Send + 'static>(
     claim: &Arc<Claim>,
-    mut sent: Fut<'static, Result<T, Fail>>,
+    sent: Fut<'static, Result<T, Fail>>,
 ) -> Result<T, Fail> {
     let turn = claim.verbs.clone().lock_owned().await;
-    if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(sent.as_mut().poll(cx))).await {
-        return note(claim, result);
+    let noting = claim.clone();
+    let settle = move |result: &Result<T, Fail>| {
+        if matches!(result, Err(Fail::Unknown(_))) {
+            noting.mark_unsure();
+        }
+        drop(turn);
+    };
+    to_its_end(claim.host().clone(), claim.patience(), sent, settle).await
+}
+
+/// Runs `request` until it ends or `limit` is over, and then `settle`, before anybody learns of the outcome.
+///
+/// The request is polled once on this thread: a driver that needs no I/O answers there and then. One that is pending
+/// goes on as a task of the host, also when this future is dropped.
+pub(crate) async fn to_its_end<T: Send + 'static>(
+    host: Arc<dyn Host>,
+    limit: Duration,
+    mut request: Fut<'static, Result<T, Fail>>,
+    settle: impl FnOnce(&Result<T, Fail>) + Send + 'static,
+) -> Result<T, Fail> {
+    if let Poll::Ready(result) = poll_fn(|cx| Poll::Ready(request.as_mut().poll(cx))).await {
+        settle(&result);
+        return result;
     }
     let (answer, answered) = oneshot::channel();
-    let task_claim = claim.clone();
-    claim.host().spawn(Box::pin(async move {
-        let claim = task_claim;
-        let limit = claim.patience();
+    let clock = host.clone();
+    host.spawn(Box::pin(async move {
         let result = tokio::select! {
             biased;
-            result = &mut sent => result,
-            () = claim.host().sleep_until(claim.now() + limit) => {
+            result = &mut request => result,
+            () = clock.sleep_until(clock.now() + limit) => {
                 Err(Fail::Unknown(format!("the backend did not answer within {limit:?}")))
             }
         };
-        let result = note(&claim, result);
-        drop(turn);
-        // The caller may have gone; the claim is then the reaper's.
+        settle(&result);
+        // The caller may have gone; what the request left behind is then the reaper's.
         let _ = answer.send(result);
     }));
     answered.await.unwrap_or_else(|_| Err(Fail::Internal("a request was dropped before its end".into())))
-}
-
-fn note<T>(claim: &Claim, result: Result<T, Fail>) -> Result<T, Fail> {
-    if matches!(result, Err(Fail::Unknown(_))) {
-        claim.mark_unsure();
-    }
-    result
 }

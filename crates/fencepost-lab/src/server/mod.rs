@@ -1,0 +1,22 @@
+//! Real servers for a test: find the program, reserve a port, start, pause, stop.
+//!
+//! Nothing but loopback, nothing that outlives the test, nothing stopped except by the process id recorded at its start.
+
+mod port;
+mod process;
+mod program;
+
+pub use port::Port;
+pub use process::Process;
+pub use program::{Missing, ignored, require};
+
+use std::io;
+
+/// A directory of its own for one server, which goes when the value is dropped. Keep it longer than the server.
+///
+/// # Errors
+///
+/// Whatever creating it reports.
+pub fn home(label: &str) -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix(&format!("fencepost-{label}-")).tempdir()
+}

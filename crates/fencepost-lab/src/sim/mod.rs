@@ -1,0 +1,285 @@
+//! The engine simulated: real engine, simulated time, tasks, network and server, one seed a run.
+//!
+//! A run lets a few processes take locks for a while in some kind of [`Sky`], then lets the sky clear and looks at what is
+//! left. What it checks, and what each check is for:
+//! - *belief*: no process that runs says "held" when the server has given the lock away (deadlines, loss, margins);
+//! - *tokens*: distinct, and larger for an acquire that began after another returned;
+//! - *limits*: an acquire returns within its wait, whatever hangs;
+//! - *calm*: without faults, and with single failed renewals, nothing is ever lost;
+//! - *residue*: when a locker is closed, the server has nothing of it left (cancelled and unknown claims);
+//! - *liveness*: after the sky has cleared every lock can be taken within two lease lengths;
+//! - *ends*: dropped lockers leave no task behind that holds their driver.
+
+mod driver;
+mod host;
+mod service;
+mod worker;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencepost::Locker;
+
+use driver::{Net, SimDriver, Weather};
+use host::{Clock, Dice, Running, SimHost, spawn};
+use worker::{Believer, worker};
+
+/// What can go wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sky {
+    /// Nothing.
+    Calm,
+    /// Now and then one renewal fails, never two in a row.
+    Mild,
+    /// Requests and replies are lost, late, refused and repeated.
+    Storm,
+    /// The server freezes for up to two lease lengths.
+    Freezes,
+    /// Processes are stopped and continued.
+    Pauses,
+    /// Locks are taken away by an operator, and the server is wiped.
+    Takings,
+    /// The server's clock steps forward: two may believe, the tokens still rise.
+    Steps,
+}
+
+impl Sky {
+    /// Every kind.
+    pub const ALL: [Self; 7] =
+        [Self::Calm, Self::Mild, Self::Storm, Self::Freezes, Self::Pauses, Self::Takings, Self::Steps];
+
+    fn weather(self) -> Weather {
+        match self {
+            Self::Mild => Weather { single_renewal: 40, ..Weather::default() },
+            Self::Storm => Weather {
+                lose_request: 8,
+                lose_reply: 8,
+                repeat: 5,
+                refuse: 5,
+                slow: 8,
+                lose_push: 20,
+                ..Weather::default()
+            },
+            _ => Weather::default(),
+        }
+    }
+
+    /// Whether a hold may be lost at all.
+    fn may_lose(self) -> bool {
+        !matches!(self, Self::Calm | Self::Mild)
+    }
+}
+
+/// The lease length of every lock of a run.
+const TTL: Duration = Duration::from_secs(3);
+const LOCKS: [&str; 2] = ["orders/4821", "stock"];
+const PROCESSES: usize = 3;
+const WORKERS: usize = 2;
+const DURATION: Duration = Duration::from_secs(30);
+
+/// What happened in one run.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The broken promises, each in a sentence.
+    pub violations: Vec<String>,
+    /// How many locks were granted.
+    pub grants: usize,
+    /// How many of them were lost.
+    pub losses: usize,
+    /// A digest of everything that happened, in order: equal for equal seeds.
+    pub digest: u64,
+}
+
+/// What the tasks of a run share.
+struct World {
+    sky: Sky,
+    clock: Clock,
+    dice: Arc<Dice>,
+    net: Arc<Net>,
+    tally: Mutex<Tally>,
+}
+
+#[derive(Default)]
+struct Tally {
+    report: Report,
+    believers: Vec<Believer>,
+    tokens: BTreeMap<(String, u64), ()>,
+    highest_returned: BTreeMap<String, u64>,
+    over: bool,
+    /// When a token's lock was taken away behind its holder's back.
+    taken: BTreeMap<u64, Duration>,
+}
+
+impl World {
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn violation(&self, text: String) {
+        let at = self.clock.now();
+        self.tally().report.violations.push(format!("at {at:?}: {text}"));
+    }
+
+    /// Folds an event into the digest (FNV-1a).
+    fn event(&self, text: &str) {
+        let line = format!("{:?} {text}", self.clock.now());
+        let digest = &mut self.tally().report.digest;
+        for byte in line.bytes() {
+            *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    /// Asks every running process that says "held" whether the server agrees.
+    fn check_beliefs(&self) {
+        let mut tally = self.tally();
+        tally.believers.retain(|believer| !believer.is_over());
+        let (now, mut wrong) = (self.clock.now(), Vec::new());
+        for believer in tally.believers.iter().filter(|believer| believer.believes()) {
+            let holder = self.net.at_server(|service, at| service.holder(&believer.lock, at));
+            let excused = match tally.taken.get(&believer.token) {
+                // The next renewal tells; one round of them is a third of the lease.
+                Some(taken) => now < *taken + TTL / 2,
+                None => self.sky == Sky::Steps,
+            };
+            if holder != Some(believer.token) && !excused {
+                wrong.push(format!(
+                    "{} is believed held by {} but belongs to {holder:?}",
+                    believer.lock, believer.token
+                ));
+            }
+        }
+        drop(tally);
+        wrong.into_iter().for_each(|text| self.violation(text));
+    }
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, sky: Sky, sessions_only: bool) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(simulate(seed, sky, sessions_only))
+}
+
+async fn simulate(seed: u64, sky: Sky, sessions_only: bool) -> Report {
+    let (clock, dice) = (Clock::start(), Dice::new(seed));
+    let net = Net::new(sessions_only, clock, dice.clone());
+    net.set_weather(sky.weather());
+    let world = Arc::new(World { sky, clock, dice, net, tally: Mutex::default() });
+
+    let hosts: Vec<_> = (0..PROCESSES).map(|_| SimHost::new(clock, world.dice.clone())).collect();
+    let drivers: Vec<_> = hosts.iter().map(|_| SimDriver::new(world.net.clone())).collect();
+    let weak: Vec<_> = drivers.iter().map(Arc::downgrade).collect();
+    let lockers: Vec<_> = hosts
+        .iter()
+        .zip(drivers)
+        .map(|(host, driver)| Locker::from_parts(driver, Arc::new(Running(host.clone()))))
+        .collect();
+
+    let mut workers = Vec::new();
+    for (process, (host, locker)) in hosts.iter().zip(&lockers).enumerate() {
+        for number in 0..WORKERS {
+            let name = format!("p{process}w{number}");
+            let (done, ended) = tokio::sync::oneshot::channel();
+            let task = worker(world.clone(), name, host.clone(), locker.clone(), DURATION);
+            spawn(host.process(Box::pin(async move {
+                task.await;
+                let _ = done.send(());
+            })));
+            workers.push(ended);
+        }
+    }
+    spawn(observe(world.clone()));
+    spawn(misfortunes(world.clone(), hosts.clone()));
+
+    for ended in workers {
+        tokio::select! {
+            ended = ended => if ended.is_err() { world.violation("a worker died".into()) },
+            () = clock.sleep(DURATION + TTL * 20) => world.violation("a worker hangs".into()),
+        }
+    }
+    world.tally().over = true;
+    aftermath(&world, lockers, sessions_only).await;
+    for driver in weak {
+        if driver.upgrade().is_some() {
+            world.violation("a driver outlives its locker".into());
+        }
+    }
+    let mut report = std::mem::take(&mut world.tally().report);
+    report.violations.truncate(20);
+    report
+}
+
+/// The sky clears; everything that was given up must go, and every lock must be free.
+async fn aftermath(world: &Arc<World>, lockers: Vec<Locker>, sessions_only: bool) {
+    world.net.set_weather(Weather::default());
+    for locker in lockers {
+        tokio::select! {
+            () = locker.close() => {}
+            () = world.clock.sleep(TTL * 5) => world.violation("closing a locker hangs".into()),
+        }
+    }
+    // A repeated request may come after everything else, and what it leaves lives for one lease length.
+    if world.sky == Sky::Storm {
+        world.clock.sleep(TTL + TTL / 2).await;
+    }
+    let left = world.net.at_server(|service, now| service.claims(now));
+    if left != 0 {
+        world.violation(format!("{left} claims are left at the server (sessions_only={sessions_only})"));
+    }
+    let host = SimHost::new(world.clock, world.dice.clone());
+    let locker = Locker::from_parts(SimDriver::new(world.net.clone()), Arc::new(Running(host)));
+    for lock in LOCKS {
+        match locker.lock(lock).ttl(TTL).wait(TTL * 2).acquire().await {
+            Ok(guard) => {
+                if let Err(error) = guard.release().await {
+                    world.violation(format!("the last release failed: {error}"));
+                }
+            }
+            Err(error) => world.violation(format!("{lock} cannot be taken in the end: {error}")),
+        }
+    }
+    locker.close().await;
+    // Tasks that are about to end get the time to do so.
+    world.clock.sleep(TTL * 2).await;
+}
+
+/// Looks at every belief every few milliseconds.
+async fn observe(world: Arc<World>) {
+    while !world.tally().over {
+        world.clock.sleep(Duration::from_micros(7300)).await;
+        world.check_beliefs();
+    }
+}
+
+/// What happens to processes and the server from outside.
+async fn misfortunes(world: Arc<World>, hosts: Vec<Arc<SimHost>>) {
+    while world.clock.now() < DURATION {
+        world.clock.sleep(world.dice.up_to(TTL * 2)).await;
+        match world.sky {
+            Sky::Freezes => world.net.freeze(world.dice.up_to(TTL * 2)),
+            Sky::Steps => world.net.step_clock(world.dice.up_to(TTL * 2)),
+            Sky::Pauses => {
+                let host = &hosts[world.dice.below(hosts.len() as u64) as usize];
+                host.pause();
+                world.clock.sleep(world.dice.up_to(TTL * 2)).await;
+                host.resume();
+                // Whatever it believes at the very moment of its return must be true.
+                world.check_beliefs();
+            }
+            Sky::Takings => take_away(&world),
+            Sky::Calm | Sky::Mild | Sky::Storm => {}
+        }
+    }
+}
+
+fn take_away(world: &Arc<World>) {
+    let lock = LOCKS[world.dice.below(LOCKS.len() as u64) as usize];
+    let wipe = world.dice.chance(10);
+    let taken: Vec<u64> = world.net.at_server(|service, now| {
+        if wipe { service.wipe() } else { service.force_out(lock, now).into_iter().collect() }
+    });
+    let at = world.clock.now();
+    world.tally().taken.extend(taken.into_iter().map(|token| (token, at)));
+}

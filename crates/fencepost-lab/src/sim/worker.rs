@@ -1,0 +1,171 @@
+//! A client of the simulation: it takes locks, works under them, gives them back, and changes its mind.
+
+use std::{sync::Arc, time::Duration};
+
+use fencepost::{Changes, ErrorKind, Guard, Locker, State, Token};
+
+use super::{LOCKS, Sky, TTL, World, host::SimHost};
+
+/// Somebody who may say "held".
+pub(super) struct Believer {
+    pub(super) lock: String,
+    pub(super) token: u64,
+    host: Arc<SimHost>,
+    changes: Changes,
+}
+
+impl Believer {
+    /// Whether its process runs and says "held".
+    pub(super) fn believes(&self) -> bool {
+        let now = fencepost::driver::Host::now(&super::host::Running(self.host.clone()));
+        !self.host.is_paused() && self.changes.hold().is_held_at(now)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.changes.hold().state, State::Lost(_) | State::Released)
+    }
+}
+
+pub(super) async fn worker(
+    world: Arc<World>,
+    name: String,
+    host: Arc<SimHost>,
+    locker: Locker,
+    until: Duration,
+) {
+    while world.clock.now() < until {
+        world.clock.sleep(world.dice.up_to(TTL / 2)).await;
+        let lock = LOCKS[world.dice.below(LOCKS.len() as u64) as usize];
+        if let Some(guard) = take(&world, &host, &locker, lock).await {
+            world.event(&format!("{name} holds {lock} with {}", guard.token()));
+            work(&world, guard).await;
+        }
+    }
+}
+
+/// One acquire, sometimes with a time limit, sometimes a try, sometimes dropped half way.
+async fn take(world: &Arc<World>, host: &Arc<SimHost>, locker: &Locker, lock: &str) -> Option<Guard> {
+    let began = world.clock.now();
+    let before = world.tally().highest_returned.get(lock).copied().unwrap_or(0);
+    let wait = world.dice.up_to(TTL * 3);
+    let mut wanted = locker.lock(lock).ttl(TTL).wait(wait).patience(TTL * 2);
+    let floor = world.dice.chance(10).then(|| before + 1000 * world.dice.below(2));
+    if let Some(floor) = floor.and_then(Token::new) {
+        wanted = wanted.floor(floor);
+    }
+    let tries = world.dice.chance(20);
+    let attempt = async { if tries { wanted.try_acquire().await } else { wanted.acquire().await } };
+    let outcome = if world.dice.chance(25) {
+        let patience = world.dice.up_to(if world.dice.chance(50) { Duration::from_millis(20) } else { TTL });
+        tokio::select! {
+            outcome = attempt => outcome,
+            () = world.clock.sleep(patience) => return None,
+        }
+    } else {
+        attempt.await
+    };
+    let took = world.clock.now() - began;
+    let limit = if tries { TTL * 2 } else { wait } + Duration::from_millis(50);
+    if took > limit && world.sky != Sky::Pauses {
+        world.violation(format!("an acquire took {took:?} with wait={wait:?} tries={tries}"));
+    }
+    match outcome {
+        Ok(guard) => {
+            note_grant(world, host, lock, &guard, before, floor);
+            Some(guard)
+        }
+        Err(error) => {
+            let expected = match error.kind() {
+                ErrorKind::Timeout => true,
+                ErrorKind::Unavailable | ErrorKind::Unknown => matches!(world.sky, Sky::Storm | Sky::Freezes),
+                _ => false,
+            };
+            if !expected {
+                world.violation(format!("acquire failed in {:?}: {error}", world.sky));
+            }
+            None
+        }
+    }
+}
+
+fn note_grant(
+    world: &Arc<World>,
+    host: &Arc<SimHost>,
+    lock: &str,
+    guard: &Guard,
+    before: u64,
+    floor: Option<u64>,
+) {
+    let (token, now) = (guard.token().get(), guard.now());
+    let changes = guard.changes();
+    let (mut tally, mut wrong) = (world.tally(), Vec::new());
+    tally.report.grants += 1;
+    if tally.tokens.insert((lock.into(), token), ()).is_some() {
+        wrong.push(format!("token {token} of {lock} was given twice"));
+    }
+    if token <= before {
+        wrong.push(format!("token {token} of {lock} is not above {before}, which had been returned before"));
+    }
+    if floor.is_some_and(|floor| token <= floor) {
+        wrong.push(format!("token {token} of {lock} is not above its floor {floor:?}"));
+    }
+    let highest = tally.highest_returned.entry(lock.into()).or_default();
+    *highest = token.max(*highest);
+    if !changes.hold().is_held_at(now) && !matches!(world.sky, Sky::Pauses | Sky::Takings | Sky::Steps) {
+        wrong.push(format!("a guard of {lock} was returned that is not held"));
+    }
+    tally.believers.push(Believer { lock: lock.into(), token, host: host.clone(), changes });
+    drop(tally);
+    wrong.into_iter().for_each(|text| world.violation(text));
+}
+
+/// Works under the lock for a while, and gives it back in one of the ways that people do.
+async fn work(world: &Arc<World>, guard: Guard) {
+    let long = if world.dice.chance(30) { TTL * 4 } else { TTL / 2 };
+    let outcome = guard.run(world.clock.sleep(world.dice.up_to(long))).await;
+    let lost = outcome.is_err();
+    if lost && guard.is_held() {
+        world.violation("a lost guard is held again".into());
+    }
+    if lost {
+        world.tally().report.losses += 1;
+        if !world.sky.may_lose() {
+            world.violation(format!("{} was lost in {:?}", guard.lock(), world.sky));
+        }
+    }
+    match world.dice.below(3) {
+        0 => drop(guard),
+        1 => {
+            let token = guard.token().get();
+            let lock = guard.lock().to_string();
+            match guard.release().await {
+                Ok(()) if lost => world.violation("a lost guard was released without an error".into()),
+                Ok(()) => {
+                    let holder = world.net.at_server(|service, now| service.holder(&lock, now));
+                    if holder == Some(token) && world.sky != Sky::Storm {
+                        world.violation(format!("{lock} was released and is still held by {token}"));
+                    }
+                }
+                Err(error) => {
+                    let expected = match error.kind() {
+                        ErrorKind::Lost => lost || world.sky.may_lose(),
+                        ErrorKind::Unknown => matches!(world.sky, Sky::Storm | Sky::Freezes),
+                        _ => false,
+                    };
+                    if !expected {
+                        world.violation(format!("release failed in {:?}: {error}", world.sky));
+                    }
+                }
+            }
+        }
+        _ => {
+            // A release that is dropped at once goes on in the background.
+            let release = guard.release();
+            tokio::select! {
+                biased;
+                _ = release => {}
+                () = world.clock.sleep(world.dice.up_to(Duration::from_millis(3))) => {}
+            }
+        }
+    }
+}
