@@ -1,7 +1,7 @@
 //! The embedded engine: ZooKeeper's lock recipe on a directory, with the kernel as the ensemble.
 //!
 //! Each claim has a ticket, a file whose lock the kernel drops when its owner ends, however it ends; the lowest live
-//! ticket holds the lock, and its number is the token. Nothing expires, so nothing is renewed: a holder that is
+//! ticket holds the lock. Tokens come from the tickets' counter, when the lock is taken. Nothing expires, so nothing is renewed: a holder that is
 //! paused blocks until it resumes, ends or is forced out.
 //!
 //! Reading order: [`root`] which directory, [`names`] lock name to directory, [`place`] one lock's directory and what
@@ -40,8 +40,8 @@ use self::{
 use crate::{
     connect::Url,
     driver::{
-        About, Claim, Driver, Entered, Fail, Fut, Holder, Host, Intent, Lease, LeaseKind, Left, Level,
-        Renewed, Report,
+        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, LeaseKind, Left, Level, Renewed,
+        Report,
     },
     error::{Error, ErrorKind},
     guard::Guard,
@@ -149,8 +149,10 @@ impl Local {
 
     /// Says where the claim stands, and first gives it a ticket if it has none.
     fn stand(&self, claim: &Arc<Claim>, seat: &mut Seat, intent: Intent) -> Result<Entered, Trouble> {
-        if let Some(ticket) = seat.ticket.as_ref().filter(|ticket| ticket.is_held) {
-            return if ticket.is_unlinked()? { Ok(Entered::Gone) } else { Ok(granted(ticket)) };
+        if let Some(ticket) = &seat.ticket
+            && let Some(token) = ticket.token
+        {
+            return Ok(if ticket.is_unlinked()? { Entered::Gone } else { Entered::Granted { token } });
         }
         let floor = claim.floor().map_or(0, Token::get);
         loop {
@@ -170,25 +172,21 @@ impl Local {
             }
             let me = seat.ticket.as_ref().map(|ticket| ticket.number);
             let Some(lowest) = section.lowest(me)? else {
-                let ticket = match &mut seat.ticket {
-                    Some(ticket) => {
-                        section.promote(ticket, claim.owner())?;
-                        ticket
-                    }
-                    none => none.insert(section.issue(true, floor, claim.owner())?),
-                };
+                match &mut seat.ticket {
+                    Some(ticket) => section.promote(ticket, floor, claim.owner())?,
+                    none => *none = Some(section.issue_held(floor, claim.owner())?),
+                }
                 seat.behind = None;
-                return Ok(granted(ticket));
+                let token = seat.ticket.as_ref().and_then(|ticket| ticket.token);
+                return Ok(Entered::Granted { token: token.expect("the ticket was made the holder's") });
             };
-            let (is_held, owner) = lowest.read();
-            if is_held {
+            let holder = lowest.read().holder();
+            if holder.is_some() {
                 seat.patience.renew();
             } else if me.is_some() && seat.patience.is_over(lowest.number, claim.now()) {
                 section.remove(&lowest)?;
                 continue;
             }
-            let holder =
-                is_held.then(|| Holder { token: Token::new(lowest.number), owner, expires_in: None });
             if intent == Intent::Try && me.is_none() {
                 return Ok(Entered::Busy { retry: Duration::ZERO, holder });
             }
@@ -196,7 +194,7 @@ impl Local {
                 Some(number) => number,
                 None => {
                     seat.place = place.id();
-                    seat.ticket.insert(section.issue(false, floor, claim.owner())?).number
+                    seat.ticket.insert(section.issue_waiting(claim.owner())?).number
                 }
             };
             let Some(before) = section.before(number)? else { continue };
@@ -243,10 +241,6 @@ impl Local {
         let was_there = if seat.is_inherited { ticket.disown()? } else { ticket.end()? };
         Ok(if was_there { Left::Removed } else { Left::WasGone })
     }
-}
-
-fn granted(ticket: &Ticket) -> Entered {
-    Entered::Granted { token: Token::new(ticket.number).expect("numbers begin above a floor") }
 }
 
 /// Tells a held claim whose ticket is no longer there.

@@ -18,9 +18,8 @@ use super::{
     watch::{Wake, Watching},
 };
 use crate::{
-    driver::{Fail, ForcedOut, Fut, Holder, Operator, Status},
+    driver::{Fail, ForcedOut, Fut, Operator, Status},
     name::LockName,
-    token::Token,
 };
 
 /// How long a forced unlock tries to get the directory lock.
@@ -48,11 +47,10 @@ impl Local {
             else {
                 continue;
             };
-            let (is_held, owner) = seen.read();
-            if is_held && status.holder.is_none() {
-                status.holder = Some(Holder { token: Token::new(number), owner, expires_in: None });
-            } else {
-                status.waiters.push(owner);
+            let record = seen.read();
+            match record.holder() {
+                Some(holder) if status.holder.is_none() => status.holder = Some(holder),
+                _ => status.waiters.push(record.owner),
             }
         }
         Ok(status)
@@ -96,15 +94,13 @@ impl Local {
                     continue;
                 }
             };
-            let mut holder = None;
-            if let Some(lowest) = section.lowest(None)?
-                && let (true, owner) = lowest.read()
-            {
-                section.remove(&lowest)?;
-                holder = Some(Holder { token: Token::new(lowest.number), owner, expires_in: None });
+            let lowest = section.lowest(None)?;
+            let holder = lowest.as_ref().and_then(|lowest| lowest.read().holder());
+            // Those who wait keep their tickets; their tokens are minted later, and are higher.
+            if let (Some(lowest), Some(_)) = (&lowest, &holder) {
+                section.remove(lowest)?;
             }
-            let token = Token::new(section.mint(0)?).expect("numbers begin above a floor");
-            return Ok(Some(ForcedOut { holder, token }));
+            return Ok(Some(ForcedOut { holder, token: section.mint(0)? }));
         }
     }
 }

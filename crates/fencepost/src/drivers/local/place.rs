@@ -1,6 +1,6 @@
 //! Places: the directory of one lock, its lock file, and what is done under the directory lock.
 //!
-//! The lock file holds the counter (the highest number that was ever given), the head (no ticket below it is live) and
+//! The lock file holds the counter (the highest number ever given, to a ticket or as a token), the head (no ticket below it is live) and
 //! the lock's name, each on a line of fixed width but the last; it is written in place and never truncated. The counter
 //! is written before the ticket appears, so a crash in between skips a number and repeats none.
 //!
@@ -36,7 +36,7 @@ use super::{
     root::{Root, Trouble, wall_micros},
     ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
 };
-use crate::{name::LockName, owner::Owner};
+use crate::{name::LockName, owner::Owner, token::Token};
 
 pub(super) const LOCK_FILE: &str = ".lock";
 
@@ -260,37 +260,46 @@ impl Section<'_> {
         }
     }
 
-    /// Gives a number above every one that was given before and above `floor`.
-    pub(super) fn mint(&mut self, floor: u64) -> Result<u64, Trouble> {
-        let number = self.next(floor)?;
-        self.counter = number;
+    /// Gives a token above every one that was given before and above `floor`.
+    pub(super) fn mint(&mut self, floor: u64) -> Result<Token, Trouble> {
+        let number = self.advance(floor)?;
         self.store()?;
         Ok(number)
     }
 
-    fn next(&self, floor: u64) -> Result<u64, Trouble> {
+    fn advance(&mut self, floor: u64) -> Result<Token, Trouble> {
         let last = self.counter.max(self.place.root.floor()).max(floor);
         // The last number of all stays free, so that "one more" is always a number.
-        last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)
+        self.counter =
+            last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
+        Token::new(self.counter).ok_or(Trouble::NoMoreTokens)
     }
 
-    /// Makes a ticket behind all others.
-    pub(super) fn issue(&mut self, held: bool, floor: u64, owner: &Owner) -> Result<Ticket, Trouble> {
-        let number = self.next(floor)?;
-        self.counter = number;
-        if held {
-            self.head = number;
-        }
+    /// Makes a ticket behind all others, none of which is live: its number is its token.
+    pub(super) fn issue_held(&mut self, floor: u64, owner: &Owner) -> Result<Ticket, Trouble> {
+        let token = self.advance(floor)?;
+        self.head = self.counter;
+        self.issue(Some(token), owner)
+    }
+
+    /// Makes a ticket behind all others, of which some are live.
+    pub(super) fn issue_waiting(&mut self, owner: &Owner) -> Result<Ticket, Trouble> {
+        self.advance(0)?;
+        self.issue(None, owner)
+    }
+
+    fn issue(&self, token: Option<Token>, owner: &Owner) -> Result<Ticket, Trouble> {
         self.store()?;
         let (dir, mode) = (self.place.dir.as_fd(), self.place.root.file_mode());
-        Ok(Ticket::issue(dir, &self.place.path, number, held, owner, mode)?)
+        Ok(Ticket::issue(dir, &self.place.path, self.counter, token, owner, mode)?)
     }
 
-    /// Makes a waiting ticket, before which nothing is live, the holder's.
-    pub(super) fn promote(&mut self, ticket: &mut Ticket, owner: &Owner) -> io::Result<()> {
-        ticket.promote(owner)?;
+    /// Makes a waiting ticket, below which nothing is live, the holder's. The token is minted now: the number was
+    /// given before the tokens of those who came in front, or of an operator who forced one of them out.
+    pub(super) fn promote(&mut self, ticket: &mut Ticket, floor: u64, owner: &Owner) -> Result<(), Trouble> {
         self.head = ticket.number;
-        self.store()
+        let token = self.mint(floor)?;
+        Ok(ticket.promote(token, owner)?)
     }
 }
 

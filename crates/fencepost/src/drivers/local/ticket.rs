@@ -4,7 +4,8 @@
 //! 1. A ticket is linked under its number only when it is locked and its record is complete.
 //! 2. Its lock ends with the last copy of its owner's descriptor, whatever the reason: closed is dead.
 //! 3. A number is never used twice. An unlinked ticket is of no use, even if its owner still has it open.
-//! 4. Others look at a ticket through a read-only descriptor and a shared lock: closing a writable one would tell
+//! 4. The record is the state (`W` or `H`), the holder's token in 20 digits, and the owner as JSON.
+//! 5. Others look at a ticket through a read-only descriptor and a shared lock: closing a writable one would tell
 //!    every watcher that the owner is gone, and an exclusive probe would make two probers take each other for owners.
 
 use std::path::{Path, PathBuf};
@@ -16,10 +17,14 @@ use rustix::{
 };
 
 use super::room::with_room;
-use crate::owner::{Owner, wall_ms};
+use crate::{
+    driver::Holder,
+    owner::{Owner, wall_ms},
+    token::Token,
+};
 
-const WAITING: u8 = b'W';
-const HOLDING: u8 = b'H';
+const WAITING: &str = "W";
+const HOLDING: &str = "H";
 
 /// No record is longer: a label has 255 bytes, a host name 64.
 const MAX_RECORD: usize = 4096;
@@ -43,7 +48,8 @@ pub(super) struct Ticket {
     path: PathBuf,
     record_len: usize,
     pub(super) number: u64,
-    pub(super) is_held: bool,
+    /// Set once the ticket is the holder's.
+    pub(super) token: Option<Token>,
 }
 
 impl Ticket {
@@ -52,20 +58,20 @@ impl Ticket {
         dir: BorrowedFd<'_>,
         at: &Path,
         number: u64,
-        held: bool,
+        token: Option<Token>,
         owner: &Owner,
         mode: Mode,
     ) -> io::Result<Self> {
         let file = draft(dir, mode)?;
         // Nobody else can have opened the draft: the lock is free.
         fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let record = record(if held { HOLDING } else { WAITING }, owner);
+        let record = record(token, owner);
         write_whole(&file, &record)?;
         let name = file_name(number);
         let linked = fs::linkat(dir, DRAFT, dir, &name, AtFlags::empty());
         fs::unlinkat(dir, DRAFT, AtFlags::empty())?;
         linked?;
-        Ok(Self { file, path: at.join(name), record_len: record.len(), number, is_held: held })
+        Ok(Self { file, path: at.join(name), record_len: record.len(), number, token })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -78,12 +84,12 @@ impl Ticket {
     }
 
     /// Turns a waiting ticket into the holder's, under the directory lock.
-    pub(super) fn promote(&mut self, owner: &Owner) -> io::Result<()> {
-        let mut record = record(HOLDING, owner);
+    pub(super) fn promote(&mut self, token: Token, owner: &Owner) -> io::Result<()> {
+        let mut record = record(Some(token), owner);
         // Padded to the old length, so that one write replaces the whole record.
         record.resize(self.record_len.max(record.len()), b' ');
         write_whole(&self.file, &record)?;
-        self.is_held = true;
+        self.token = Some(token);
         Ok(())
     }
 
@@ -149,15 +155,45 @@ pub(super) fn write_whole(file: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-fn record(state: u8, owner: &Owner) -> Vec<u8> {
+fn record(token: Option<Token>, owner: &Owner) -> Vec<u8> {
     let mut owner = owner.clone();
-    if state == HOLDING {
-        owner.since_ms = wall_ms();
-    }
-    let mut bytes = vec![state];
+    let (state, number) = match token {
+        None => (WAITING, 0),
+        Some(token) => {
+            owner.since_ms = wall_ms();
+            (HOLDING, token.get())
+        }
+    };
+    let mut bytes = format!("{state}{number:020}").into_bytes();
     serde_json::to_writer(&mut bytes, &owner).expect("an owner is plain data");
     bytes.push(b'\n');
     bytes
+}
+
+/// What a ticket says, as far as it can be read.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) is_held: bool,
+    pub(super) token: Option<Token>,
+    pub(super) owner: Option<Owner>,
+}
+
+impl Record {
+    /// The holder, if this is the holder's record.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        self.is_held.then(|| Holder { token: self.token, owner: self.owner.clone(), expires_in: None })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Record {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let (state, rest) = text.split_at_checked(1).unwrap_or_default();
+    let (token, owner) = rest.split_at_checked(20).unwrap_or_default();
+    Record {
+        is_held: state == HOLDING,
+        token: token.parse().ok().and_then(Token::new),
+        owner: serde_json::from_str(owner).ok(),
+    }
 }
 
 /// Somebody's ticket, as it was found.
@@ -187,14 +223,9 @@ impl Seen {
         Ok(self.is_locked() && fs::fstat(&self.file)?.st_nlink > 0)
     }
 
-    /// Whether its owner has taken the lock, and who that is, as far as the record can be read.
-    pub(super) fn read(&self) -> (bool, Option<Owner>) {
+    pub(super) fn read(&self) -> Record {
         let mut bytes = [0; MAX_RECORD];
-        let len = io::pread(&self.file, &mut bytes, 0).unwrap_or(0);
-        match bytes[..len].split_first() {
-            Some((state, owner)) => (*state == HOLDING, serde_json::from_slice(owner).ok()),
-            None => (false, None),
-        }
+        io::pread(&self.file, &mut bytes, 0).map_or_else(|_| Record::default(), |len| parse(&bytes[..len]))
     }
 }
 
@@ -209,5 +240,23 @@ mod tests {
         for name in ["", "42", "+0000000000000000042", "99999999999999999999", "0000000000000000004x"] {
             assert_eq!(number_in(name.as_bytes()), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_one_that_is_cut_is_read_as_far_as_it_goes() {
+        let owner = Owner::here(Some("é \"quoted\"".into()));
+        let waiting = record(None, &owner);
+        let (read, token) = (parse(&waiting), Token::new(u64::MAX).unwrap());
+        assert_eq!((read.is_held, read.token, read.owner), (false, None, Some(owner.clone())));
+        let held = record(Some(token), &owner);
+        assert_eq!(held.len(), waiting.len(), "one write replaces the other");
+        for len in 0..held.len() {
+            let read = parse(&held[..len]);
+            assert_eq!(read.is_held, len > 0);
+            assert_eq!(read.token, (len > 20).then_some(token));
+            assert!(read.owner.is_none() || len >= held.len() - 1);
+        }
+        assert!(parse(&held).holder().unwrap().owner.is_some());
+        assert!(parse(b"\xff\xfe").holder().is_none());
     }
 }
