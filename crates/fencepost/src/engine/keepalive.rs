@@ -249,7 +249,7 @@ impl Schedule {
                 true
             }
             _ => {
-                lease.dead();
+                lease.end(Loss::Deadline);
                 false
             }
         }
