@@ -200,10 +200,18 @@ impl Claim {
         with_seat(&self.seat, f)
     }
 
+    /// As [`seat`](Self::seat), but `None` if the claim's driver keeps no state of this type.
+    #[cfg(feature = "local")]
+    pub(crate) fn seat_if<S: 'static, R>(&self, f: impl FnOnce(&mut S) -> R) -> Option<R> {
+        let mut seat = self.seat.lock().unwrap_or_else(PoisonError::into_inner);
+        seat.as_mut()?.downcast_mut().map(f)
+    }
+
     /// From the driver, a hint: it may be this claim's turn, or this holder should verify its lock now.
     pub fn poke(self: &Arc<Self>) {
         match self.hold().state {
             State::Waiting => self.poked.notify_one(),
+            State::Held | State::Suspect if self.lease.is_shared() => self.lease.doubt(),
             State::Held | State::Suspect => {
                 if let Some(schedule) = self.schedule.upgrade() {
                     schedule.hasten(self);

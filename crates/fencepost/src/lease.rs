@@ -93,9 +93,13 @@ impl Lease {
 
     /// From the driver, a fact: the backend has ended this lease.
     pub fn dead(&self) {
+        self.end(Loss::LeaseEnded);
+    }
+
+    pub(crate) fn end(&self, loss: Loss) {
         *self.life() = Life::Over;
         for claim in self.claims() {
-            claim.lose(Loss::LeaseEnded);
+            claim.lose(loss);
         }
     }
 

@@ -32,7 +32,11 @@ mod owner;
 mod token;
 
 pub mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod driver;
+#[cfg(feature = "local")]
+pub mod local;
 
 pub use claim::{Hold, Loss, State};
 pub use connect::{SCHEMES, Url};

@@ -123,8 +123,8 @@ pub(crate) async fn release(mut ward: Ward) -> Result<(), Error> {
             if !unsure {
                 ward.claim = None;
             }
-            // What is gone after an unknown outcome may have been removed by our own late request.
-            if held && (unsure || left == Left::Removed) {
+            // Nobody has asked for its removal before: if it was not there, it was lost.
+            if held && left == Left::Removed {
                 return Ok(());
             }
             let why = match before.state {

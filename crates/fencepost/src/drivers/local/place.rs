@@ -1,0 +1,326 @@
+//! Places: the directory of one lock, its lock file, and what is done under the directory lock.
+//!
+//! The lock file holds the counter (the highest number ever given, to a ticket or as a token), the head (no ticket below it is live) and
+//! the lock's name, each on a line of fixed width but the last; it is written in place and never truncated. The counter
+//! is written before the ticket appears, so a crash in between skips a number and repeats none.
+//!
+//! Invariants:
+//! 1. Tickets are made, promoted and, if dead or passed over, removed only in a [`Section`], and only by a claim with a
+//!    higher number.
+//! 2. Taking the directory lock never blocks: a process that is stopped inside a section must not stop others.
+//! 3. A section is entered only if its lock file is still the one at its path.
+//!
+//! The directory of a lock is never removed, since the counter lives in it: a few hundred bytes for every name that was
+//! ever used. To prune them one would, under the root's lock and the directory's, raise the root's floor to the
+//! counter, durably, and only then remove the lock file and the directory.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    fd::{AsFd, OwnedFd},
+    fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, Stat},
+    io::{self, Errno},
+};
+
+use super::{
+    names,
+    room::with_room,
+    root::{Root, Trouble, wall_micros},
+    ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
+};
+use crate::{name::LockName, owner::Owner, token::Token};
+
+pub(super) const LOCK_FILE: &str = ".lock";
+
+/// The counter and the head, each 20 digits and a line feed.
+const NUMBERS: usize = 42;
+
+/// How many numbers are tried one by one before the directory is read.
+const GAP: u64 = 64;
+
+/// How often a busy directory lock is tried: about a millisecond in all.
+const TRIES: u32 = 20;
+
+/// The directory of one lock, opened once and shared by the claims of a locker.
+pub(super) struct Place {
+    root: Arc<Root>,
+    lock: LockName,
+    path: PathBuf,
+    lock_path: PathBuf,
+    dir: OwnedFd,
+    file: OwnedFd,
+    id: Id,
+    /// One claim of this process at a time: a second flock on the same descriptor would succeed.
+    turn: Mutex<()>,
+    /// The last attempt failed: somebody may be stopped inside, so the next ones do not linger.
+    is_stuck: AtomicBool,
+}
+
+/// Which lock file this is: device and inode.
+pub(super) type Id = (u64, u64);
+
+fn id(stat: &Stat) -> Id {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// The answer to [`Place::enter`].
+pub(super) enum Entry<'a> {
+    Open(Section<'a>),
+    /// Somebody is inside.
+    Busy {
+        retry: Duration,
+    },
+    /// The directory was removed or replaced: open the place again.
+    Stale,
+}
+
+impl Place {
+    /// Opens the directory of `lock`, and makes it if it is missing.
+    pub(super) fn open(root: &Arc<Root>, lock: &LockName) -> Result<Self, Trouble> {
+        root.confirm()?;
+        let path = root.path().join(names::directory(lock));
+        match fs::mkdir(&path, root.dir_mode()) {
+            Ok(()) => {
+                let made = with_room(|| fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
+                set_mode(made, root.dir_mode())?;
+            }
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = with_room(|| fs::open(&path, flags, Mode::empty()))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = with_room(|| fs::openat(&dir, LOCK_FILE, flags, root.file_mode()))?;
+        let stat = fs::fstat(&file)?;
+        if stat.st_size == 0 && stat.st_uid == rustix::process::geteuid().as_raw() {
+            set_mode(&file, root.file_mode())?;
+        }
+        Ok(Self {
+            root: root.clone(),
+            lock: lock.clone(),
+            lock_path: path.join(LOCK_FILE),
+            path,
+            dir,
+            file,
+            id: id(&stat),
+            turn: Mutex::new(()),
+            is_stuck: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn id(&self) -> Id {
+        self.id
+    }
+
+    pub(super) fn path_of(&self, number: u64) -> PathBuf {
+        self.path.join(file_name(number))
+    }
+
+    /// Takes the directory lock, or says after about a millisecond that it is busy.
+    pub(super) fn enter(&self) -> io::Result<Entry<'_>> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_stuck = self.is_stuck.load(Ordering::Relaxed);
+        let is_ours = self.try_lock(if was_stuck { 1 } else { TRIES })?;
+        self.is_stuck.store(!is_ours, Ordering::Relaxed);
+        if !is_ours {
+            let retry = Duration::from_millis(if was_stuck { 5 } else { 1 });
+            return Ok(Entry::Busy { retry });
+        }
+        let mut section = Section { place: self, _turn: turn, counter: 0, head: 0 };
+        match fs::stat(&self.lock_path) {
+            Ok(stat) if id(&stat) == self.id => section.load()?,
+            Ok(_) | Err(Errno::NOENT) => return Ok(Entry::Stale),
+            Err(error) => return Err(error),
+        }
+        Ok(Entry::Open(section))
+    }
+
+    fn try_lock(&self, tries: u32) -> io::Result<bool> {
+        for attempt in 0..tries {
+            match fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(true),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if attempt < TRIES / 2 => thread::yield_now(),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(Duration::from_micros(50)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The directory lock, held.
+pub(super) struct Section<'a> {
+    place: &'a Place,
+    _turn: MutexGuard<'a, ()>,
+    counter: u64,
+    head: u64,
+}
+
+impl Section<'_> {
+    fn load(&mut self) -> io::Result<()> {
+        let mut bytes = [0; NUMBERS];
+        let len = io::pread(&self.place.file, &mut bytes, 0)?;
+        let number = |at: usize| std::str::from_utf8(bytes.get(at..at + 20)?).ok()?.parse::<u64>().ok();
+        match (number(0), number(21)) {
+            (Some(counter), Some(head)) if len == NUMBERS => {
+                (self.counter, self.head) = (counter, head);
+            }
+            // A new file, or one that a power loss emptied. A lost one may have given numbers since the root's floor
+            // was set, but fewer than one in a microsecond.
+            _ => {
+                let highest = listing(self.place.dir.as_fd())?.into_iter().max().unwrap_or(0);
+                (self.counter, self.head) = (highest.max(wall_micros()), 0);
+                let text = format!("{}{}\n", self.numbers(), self.place.lock);
+                write_whole(&self.place.file, text.as_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn numbers(&self) -> String {
+        format!("{:020}\n{:020}\n", self.counter, self.head)
+    }
+
+    fn store(&self) -> io::Result<()> {
+        write_whole(&self.place.file, self.numbers().as_bytes())
+    }
+
+    /// The lowest live ticket, below `me` if that is a ticket. Dead ones on the way are removed.
+    pub(super) fn lowest(&mut self, me: Option<u64>) -> io::Result<Option<Seen>> {
+        let end = me.unwrap_or(self.counter.saturating_add(1));
+        let lowest = self.first_live(self.head, end, Direction::Up)?;
+        let head = lowest.as_ref().map_or(end, |seen| seen.number);
+        // Worth a write only when it spares others a long search.
+        if head > self.head + GAP / 4 {
+            self.head = head;
+            self.store()?;
+        }
+        Ok(lowest)
+    }
+
+    /// The live ticket next below `me`.
+    pub(super) fn before(&self, me: u64) -> io::Result<Option<Seen>> {
+        self.first_live(self.head, me, Direction::Down)
+    }
+
+    fn first_live(&self, start: u64, end: u64, direction: Direction) -> io::Result<Option<Seen>> {
+        let count = end.saturating_sub(start);
+        for step in 0..count.min(GAP) {
+            let number = match direction {
+                Direction::Up => start + step,
+                Direction::Down => end - 1 - step,
+            };
+            if let Some(seen) = self.look(number)? {
+                return Ok(Some(seen));
+            }
+        }
+        if count <= GAP {
+            return Ok(None);
+        }
+        let mut numbers = listing(self.place.dir.as_fd())?;
+        numbers.retain(|number| (start..end).contains(number));
+        numbers.sort_unstable();
+        if direction == Direction::Down {
+            numbers.reverse();
+        }
+        for number in numbers {
+            if let Some(seen) = self.look(number)? {
+                return Ok(Some(seen));
+            }
+        }
+        Ok(None)
+    }
+
+    fn look(&self, number: u64) -> io::Result<Option<Seen>> {
+        let name = file_name(number);
+        let Some(seen) = Seen::open(self.place.dir.as_fd(), Path::new(&name), number)? else {
+            return Ok(None);
+        };
+        if seen.is_locked() {
+            return Ok(Some(seen));
+        }
+        // What cannot be removed is dead all the same.
+        let _ = fs::unlinkat(&self.place.dir, name, AtFlags::empty());
+        Ok(None)
+    }
+
+    /// Removes a live ticket: a holder that is forced out, or a waiter that is passed over.
+    pub(super) fn remove(&self, seen: &Seen) -> io::Result<()> {
+        match fs::unlinkat(&self.place.dir, file_name(seen.number), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives a token above every one that was given before and above `floor`.
+    pub(super) fn mint(&mut self, floor: u64) -> Result<Token, Trouble> {
+        let number = self.advance(floor)?;
+        self.store()?;
+        Ok(number)
+    }
+
+    fn advance(&mut self, floor: u64) -> Result<Token, Trouble> {
+        let last = self.counter.max(self.place.root.floor()).max(floor);
+        // The last number of all stays free, so that "one more" is always a number.
+        self.counter =
+            last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
+        Token::new(self.counter).ok_or(Trouble::NoMoreTokens)
+    }
+
+    /// Makes a ticket behind all others, none of which is live: its number is its token.
+    pub(super) fn issue_held(&mut self, floor: u64, owner: &Owner) -> Result<Ticket, Trouble> {
+        let token = self.advance(floor)?;
+        self.head = self.counter;
+        self.issue(Some(token), owner)
+    }
+
+    /// Makes a ticket behind all others, of which some are live.
+    pub(super) fn issue_waiting(&mut self, owner: &Owner) -> Result<Ticket, Trouble> {
+        self.advance(0)?;
+        self.issue(None, owner)
+    }
+
+    fn issue(&self, token: Option<Token>, owner: &Owner) -> Result<Ticket, Trouble> {
+        self.store()?;
+        let (dir, mode) = (self.place.dir.as_fd(), self.place.root.file_mode());
+        Ok(Ticket::issue(dir, &self.place.path, self.counter, token, owner, mode)?)
+    }
+
+    /// Makes a waiting ticket, below which nothing is live, the holder's. The token is minted now: the number was
+    /// given before the tokens of those who came in front, or of an operator who forced one of them out.
+    pub(super) fn promote(&mut self, ticket: &mut Ticket, floor: u64, owner: &Owner) -> Result<(), Trouble> {
+        self.head = ticket.number;
+        let token = self.mint(floor)?;
+        Ok(ticket.promote(token, owner)?)
+    }
+}
+
+impl Drop for Section<'_> {
+    fn drop(&mut self) {
+        // Unlocked rather than closed: a child that is being forked may hold a copy of the descriptor for a moment.
+        let _ = fs::flock(&self.place.file, FlockOperation::Unlock);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+/// The numbers of the tickets in a directory, in no order.
+pub(super) fn listing(dir: impl AsFd) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in with_room(|| Dir::read_from(&dir))? {
+        numbers.extend(number_in(entry?.file_name().to_bytes()));
+    }
+    Ok(numbers)
+}

@@ -1,0 +1,327 @@
+//! The root: the directory of all locks. Whether it can be trusted, and what is written in it once per boot.
+//!
+//! A root belongs to one user (mode 0700; nobody else may write) or to a group (`chmod 2770`: group-writable, and the
+//! group is passed on to what is made in it). Root and a user have different default roots, and do not exclude each
+//! other.
+//!
+//! Its own file keeps the lineage and the floor. The counters of the locks survive a crash of any process, but not
+//! a power loss, a deleted root or a tmpfs; so once per boot the floor is raised, durably, above everything that was
+//! counted before. That is the only fsync.
+
+use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    fd::OwnedFd,
+    fs::{self, AtFlags, FlockOperation, Mode, OFlags},
+    io::{self, Errno},
+    process::geteuid,
+    time::{ClockId, clock_gettime},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    room::with_room,
+    ticket::{set_mode, write_whole},
+};
+use crate::{driver::Fail, token::Lineage};
+
+const FILE: &str = ".root";
+const DRAFT: &str = ".root.new";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Above everything that was counted in one boot.
+const BOOT_STEP: u64 = 1 << 32;
+
+/// What went wrong, before it is put into words.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Io(Errno),
+    Refused(Fail),
+    NoMoreTokens,
+}
+
+impl From<Errno> for Trouble {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno)
+    }
+}
+
+impl Trouble {
+    pub(super) fn explain(self, root: &Path) -> Fail {
+        let root = root.display();
+        match self {
+            Self::Refused(fail) => fail,
+            Self::NoMoreTokens => Fail::Invalid(
+                "the lock has no token above its floor; give a lower floor, or use another lock name".into(),
+            ),
+            Self::Io(Errno::MFILE | Errno::NFILE) => Fail::Unavailable(
+                "too many open files, and each claim keeps one; raise the limit with ulimit -n".into(),
+            ),
+            Self::Io(Errno::NOSPC | Errno::DQUOT) => {
+                Fail::Unavailable(format!("the disk that holds {root} is full; free some space"))
+            }
+            Self::Io(Errno::ACCESS | Errno::PERM) => {
+                let uid = geteuid();
+                Fail::Denied(format!(
+                    "uid {uid} may not write in {root}; run as its owner or use another root"
+                ))
+            }
+            Self::Io(Errno::ROFS) => {
+                Fail::Denied(format!("{root} is on a read-only file system; use another root, local:/path"))
+            }
+            Self::Io(Errno::NOTDIR | Errno::EXIST) => {
+                Fail::Invalid(format!("{root} is not a directory; use another root, local:/path"))
+            }
+            Self::Io(errno) => {
+                Fail::Unavailable(format!("the system refused an operation in {root}: {errno}"))
+            }
+        }
+    }
+}
+
+/// The content of the root's own file.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    lineage: Lineage,
+    boot: String,
+    floor: u64,
+}
+
+pub(super) struct Root {
+    path: PathBuf,
+    lineage: Lineage,
+    floor: u64,
+    is_shared: bool,
+}
+
+impl Root {
+    /// Opens the root, and makes it with this lineage if it is missing.
+    pub(super) fn open(path: &Path, new_lineage: Lineage) -> Result<Self, Trouble> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = with_room(|| fs::open(path, flags, Mode::empty()))?;
+        let stat = fs::fstat(&dir)?;
+        let facts = Facts {
+            owner: stat.st_uid,
+            mode: stat.st_mode & 0o7777,
+            file_system: fs::fstatfs(&dir)?.f_type as u32,
+        };
+        if let Some(fail) = facts.refusal(path, geteuid().as_raw()) {
+            return Err(Trouble::Refused(fail));
+        }
+        let is_shared = facts.is_shared();
+        let record = this_boot(path, &dir, new_lineage, file_mode(is_shared))?;
+        Ok(Self { path: path.to_owned(), lineage: record.lineage, floor: record.floor, is_shared })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// Every token of this boot is above it.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub(super) fn dir_mode(&self) -> Mode {
+        Mode::from_raw_mode(if self.is_shared { 0o2770 } else { 0o700 })
+    }
+
+    pub(super) fn file_mode(&self) -> Mode {
+        file_mode(self.is_shared)
+    }
+
+    /// Makes sure that the root is still there and of the same lineage. One that was deleted is made again and keeps
+    /// its lineage, since the clock takes its tokens on from where they were; one that was replaced is refused.
+    pub(super) fn confirm(&self) -> Result<(), Trouble> {
+        let lineage = match read(&self.path.join(FILE)) {
+            Ok(record) => record.lineage,
+            Err(_) => Self::open(&self.path, self.lineage.clone())?.lineage,
+        };
+        if lineage == self.lineage {
+            return Ok(());
+        }
+        let text = format!("{} was replaced after this locker connected; connect again", self.path.display());
+        Err(Trouble::Refused(Fail::Unavailable(text)))
+    }
+}
+
+fn file_mode(is_shared: bool) -> Mode {
+    Mode::from_raw_mode(if is_shared { 0o660 } else { 0o600 })
+}
+
+/// The root's record, with a floor that was set in this boot.
+fn this_boot(path: &Path, dir: &OwnedFd, lineage: Lineage, mode: Mode) -> Result<Record, Trouble> {
+    let boot = std::fs::read_to_string(BOOT_ID).map_err(|error| {
+        let text = format!("{BOOT_ID} cannot be read ({error}); mount /proc");
+        Trouble::Refused(Fail::Unavailable(text))
+    })?;
+    let boot = boot.trim().to_owned();
+    let file = path.join(FILE);
+    let old = match read(&file) {
+        Ok(record) if record.boot == boot => return Ok(record),
+        _ => {
+            lock(path, dir)?;
+            read(&file)
+        }
+    };
+    let record = match old {
+        Ok(record) if record.boot == boot => record,
+        Ok(old) => {
+            let floor = old.floor.saturating_add(BOOT_STEP).max(wall_micros());
+            store(dir, Record { lineage: old.lineage, boot, floor }, mode)?
+        }
+        Err(Trouble::Io(Errno::NOENT)) => store(dir, Record { lineage, boot, floor: wall_micros() }, mode)?,
+        Err(trouble) => return Err(trouble),
+    };
+    // Unlocked rather than closed: a child that is being forked may hold a copy of the descriptor.
+    fs::flock(dir, FlockOperation::Unlock)?;
+    Ok(record)
+}
+
+/// Takes the root's lock, which is held for the time of two fsyncs.
+fn lock(path: &Path, dir: &OwnedFd) -> Result<(), Trouble> {
+    for _ in 0..1000 {
+        match fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(Duration::from_millis(1)),
+            other => return Ok(other?),
+        }
+    }
+    let text = format!("another process keeps {} locked; resume or end it", path.display());
+    Err(Trouble::Refused(Fail::Unavailable(text)))
+}
+
+fn read(file: &Path) -> Result<Record, Trouble> {
+    let bytes = std::fs::read(file).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    serde_json::from_slice(&bytes).map_err(|_| {
+        let text = format!("{} is not Fencepost's; remove it, or use another root", file.display());
+        Trouble::Refused(Fail::Invalid(text))
+    })
+}
+
+/// Writes the record so that it is there, whole, after a power loss.
+fn store(dir: &OwnedFd, record: Record, mode: Mode) -> io::Result<Record> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // One that another user left half-written in a shared root could not be opened.
+    let _ = fs::unlinkat(dir, DRAFT, AtFlags::empty());
+    let file = with_room(|| fs::openat(dir, DRAFT, flags, mode))?;
+    set_mode(&file, mode)?;
+    write_whole(&file, &serde_json::to_vec(&record).expect("a record is plain data"))?;
+    fs::fsync(&file)?;
+    fs::renameat(dir, DRAFT, dir, FILE)?;
+    fs::fsync(dir)?;
+    Ok(record)
+}
+
+/// Wall time in microseconds. Never compared with a time: it is only a number that rises faster than any counter.
+pub(super) fn wall_micros() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    (now.tv_sec as u64).saturating_mul(1_000_000) + now.tv_nsec as u64 / 1000
+}
+
+/// What decides whether a directory can be a root.
+struct Facts {
+    owner: u32,
+    mode: u32,
+    /// The magic number of statfs(2).
+    file_system: u32,
+}
+
+impl Facts {
+    fn is_shared(&self) -> bool {
+        self.mode & 0o2020 == 0o2020
+    }
+
+    fn refusal(&self, path: &Path, user: u32) -> Option<Fail> {
+        let path = path.display();
+        if let Some(name) = unfit(self.file_system) {
+            return Some(Fail::Invalid(format!(
+                "{path} is on {name}, whose file locks are not known to be the kernel's own; use a root on a local disk, local:/path"
+            )));
+        }
+        if self.mode & 0o002 != 0 {
+            return Some(Fail::Denied(format!(
+                "anybody may write in {path}; chmod 700 it, or use another root"
+            )));
+        }
+        if self.is_shared() {
+            return None;
+        }
+        if self.owner != user {
+            let owner = self.owner;
+            return Some(Fail::Denied(format!(
+                "{path} belongs to uid {owner}, not to uid {user}, and is not shared; chmod 2770 it to share it with its group, or use another root"
+            )));
+        }
+        if self.mode & 0o020 != 0 {
+            return Some(Fail::Denied(format!(
+                "a group may write in {path} without sharing it; chmod 700 it, or chmod 2770 to share it with the group"
+            )));
+        }
+        None
+    }
+}
+
+/// The name of a file system that is not on the list of those that were tried or are known to be good.
+fn unfit(magic: u32) -> Option<String> {
+    // Source: statfs(2) and linux/magic.h. In order: ext2/3/4, xfs, btrfs, tmpfs, zfs, f2fs, overlay.
+    const GOOD: [u32; 7] =
+        [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1, 0xF2F5_2010, 0x794C_7630];
+    match magic {
+        magic if GOOD.contains(&magic) => None,
+        0x6969 => Some("NFS".into()),
+        0x6573_5546 => Some("FUSE or virtiofs".into()),
+        0x0102_1997 => Some("9p".into()),
+        0xFF53_4D42 | 0xFE53_4D42 | 0x517B => Some("SMB".into()),
+        0x00C3_6400 => Some("Ceph".into()),
+        magic => Some(format!("a file system of type {magic:#x}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(owner: u32, mode: u32, file_system: u32) -> Option<String> {
+        Facts { owner, mode, file_system }
+            .refusal(Path::new("/r"), 1000)
+            .map(|fail| format!("{fail:?}").to_lowercase())
+    }
+
+    #[test]
+    fn private_and_shared_roots_on_local_disks_are_taken() {
+        for (owner, mode) in [(1000, 0o700), (1000, 0o755), (1000, 0o2770), (0, 0o2770), (0, 0o2775)] {
+            assert_eq!(refusal(owner, mode, 0xEF53), None, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_root_is_refused_with_its_fix() {
+        for (owner, mode, magic, parts) in [
+            (1000, 0o700, 0x6969, ["invalid", "nfs"]),
+            (1000, 0o700, 0x6573_5546, ["invalid", "fuse"]),
+            (1000, 0o700, 0x0102_1997, ["invalid", "9p"]),
+            (1000, 0o700, 0x1234, ["invalid", "0x1234"]),
+            (1000, 0o777, 0xEF53, ["denied", "anybody"]),
+            (1000, 0o1777, 0xEF53, ["denied", "chmod 700"]),
+            (1000, 0o2777, 0xEF53, ["denied", "anybody"]),
+            (1000, 0o770, 0xEF53, ["denied", "chmod 2770"]),
+            (0, 0o700, 0xEF53, ["denied", "uid 0"]),
+            (0, 0o770, 0xEF53, ["denied", "uid 0"]),
+        ] {
+            let text = refusal(owner, mode, magic).unwrap();
+            assert!(parts.iter().all(|part| text.contains(part)), "{mode:o}: {text}");
+        }
+    }
+}

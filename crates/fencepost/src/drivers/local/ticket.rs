@@ -1,0 +1,262 @@
+//! Tickets: one file per claim, named by its number, locked through its owner's open descriptor.
+//!
+//! Invariants:
+//! 1. A ticket is linked under its number only when it is locked and its record is complete.
+//! 2. Its lock ends with the last copy of its owner's descriptor, whatever the reason: closed is dead.
+//! 3. A number is never used twice. An unlinked ticket is of no use, even if its owner still has it open.
+//! 4. The record is the state (`W` or `H`), the holder's token in 20 digits, and the owner as JSON.
+//! 5. Others look at a ticket through a read-only descriptor and a shared lock: closing a writable one would tell
+//!    every watcher that the owner is gone, and an exclusive probe would make two probers take each other for owners.
+
+use std::path::{Path, PathBuf};
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    fs::{self, AtFlags, FlockOperation, Mode, OFlags},
+    io::{self, Errno},
+};
+
+use super::room::with_room;
+use crate::{
+    driver::Holder,
+    owner::{Owner, wall_ms},
+    token::Token,
+};
+
+const WAITING: &str = "W";
+const HOLDING: &str = "H";
+
+/// No record is longer: a label has 255 bytes, a host name 64.
+const MAX_RECORD: usize = 4096;
+
+/// The name under which a ticket is prepared. One is enough: tickets are made under the directory lock.
+const DRAFT: &str = ".draft";
+
+pub(super) fn file_name(number: u64) -> String {
+    format!("{number:020}")
+}
+
+/// The number in a ticket's file name; `None` for a file that is not ours.
+pub(super) fn number_in(name: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(name).ok().filter(|name| name.len() == 20)?;
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}
+
+/// This claim's own ticket.
+pub(super) struct Ticket {
+    file: OwnedFd,
+    path: PathBuf,
+    record_len: usize,
+    pub(super) number: u64,
+    /// Set once the ticket is the holder's.
+    pub(super) token: Option<Token>,
+}
+
+impl Ticket {
+    /// Makes a ticket in `dir`, under its directory lock. `EXIST` if the number is taken.
+    pub(super) fn issue(
+        dir: BorrowedFd<'_>,
+        at: &Path,
+        number: u64,
+        token: Option<Token>,
+        owner: &Owner,
+        mode: Mode,
+    ) -> io::Result<Self> {
+        let file = draft(dir, mode)?;
+        // Nobody else can have opened the draft: the lock is free.
+        fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let record = record(token, owner);
+        write_whole(&file, &record)?;
+        let name = file_name(number);
+        let linked = fs::linkat(dir, DRAFT, dir, &name, AtFlags::empty());
+        fs::unlinkat(dir, DRAFT, AtFlags::empty())?;
+        linked?;
+        Ok(Self { file, path: at.join(name), record_len: record.len(), number, token })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether somebody removed the ticket.
+    pub(super) fn is_unlinked(&self) -> io::Result<bool> {
+        Ok(fs::fstat(&self.file)?.st_nlink == 0)
+    }
+
+    /// Turns a waiting ticket into the holder's, under the directory lock.
+    pub(super) fn promote(&mut self, token: Token, owner: &Owner) -> io::Result<()> {
+        let mut record = record(Some(token), owner);
+        // Padded to the old length, so that one write replaces the whole record.
+        record.resize(self.record_len.max(record.len()), b' ');
+        write_whole(&self.file, &record)?;
+        self.token = Some(token);
+        Ok(())
+    }
+
+    /// A copy of the descriptor: the lock lives until the last copy is closed.
+    pub(super) fn share(&self) -> io::Result<OwnedFd> {
+        with_room(|| io::fcntl_dupfd_cloexec(&self.file, 3))
+    }
+
+    /// Ends the ticket; false if it was gone.
+    ///
+    /// Unlinked first and then closed, never closed alone: a process that is being forked may hold a copy of the
+    /// descriptor for a moment, and the next in line must not wait for it.
+    pub(super) fn end(self) -> io::Result<bool> {
+        if self.is_unlinked()? {
+            return Ok(false);
+        }
+        match fs::unlink(&self.path) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            // It cannot be unlinked, but it can be dead; the next claim removes it.
+            Err(_) => fs::flock(&self.file, FlockOperation::Unlock).map(|()| true),
+        }
+    }
+
+    /// Ends this process's share in a ticket whose descriptor somebody inherited.
+    pub(super) fn disown(self) -> io::Result<bool> {
+        let (gone, path) = (self.is_unlinked()?, self.path.clone());
+        drop(self);
+        if !gone && let Some(seen) = Seen::open(fs::CWD, &path, 0)?.filter(|seen| !seen.is_locked()) {
+            drop(seen);
+            let _ = fs::unlink(&path);
+        }
+        Ok(!gone)
+    }
+}
+
+fn draft(dir: BorrowedFd<'_>, mode: Mode) -> io::Result<OwnedFd> {
+    // Writable: only the close of a writable descriptor is told to those who watch.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let create = || with_room(|| fs::openat(dir, DRAFT, flags, mode));
+    let file = match create() {
+        // Left behind by a claim that died while it made its ticket.
+        Err(Errno::EXIST) => {
+            fs::unlinkat(dir, DRAFT, AtFlags::empty())?;
+            create()?
+        }
+        other => other?,
+    };
+    set_mode(&file, mode)?;
+    Ok(file)
+}
+
+/// Gives a new file the rights of a shared root, which the umask may have taken away.
+pub(super) fn set_mode(file: impl AsFd, mode: Mode) -> io::Result<()> {
+    if mode.intersects(Mode::RWXG) { fs::fchmod(file, mode) } else { Ok(()) }
+}
+
+pub(super) fn write_whole(file: impl AsFd, bytes: &[u8]) -> io::Result<()> {
+    // A few hundred bytes at once: a short write means that the disk is full.
+    match io::pwrite(file, bytes, 0)? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(Errno::NOSPC),
+    }
+}
+
+fn record(token: Option<Token>, owner: &Owner) -> Vec<u8> {
+    let mut owner = owner.clone();
+    let (state, number) = match token {
+        None => (WAITING, 0),
+        Some(token) => {
+            owner.since_ms = wall_ms();
+            (HOLDING, token.get())
+        }
+    };
+    let mut bytes = format!("{state}{number:020}").into_bytes();
+    serde_json::to_writer(&mut bytes, &owner).expect("an owner is plain data");
+    bytes.push(b'\n');
+    bytes
+}
+
+/// What a ticket says, as far as it can be read.
+#[derive(Default)]
+pub(super) struct Record {
+    pub(super) is_held: bool,
+    pub(super) token: Option<Token>,
+    pub(super) owner: Option<Owner>,
+}
+
+impl Record {
+    /// The holder, if this is the holder's record.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        self.is_held.then(|| Holder { token: self.token, owner: self.owner.clone(), expires_in: None })
+    }
+}
+
+fn parse(bytes: &[u8]) -> Record {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let (state, rest) = text.split_at_checked(1).unwrap_or_default();
+    let (token, owner) = rest.split_at_checked(20).unwrap_or_default();
+    Record {
+        is_held: state == HOLDING,
+        token: token.parse().ok().and_then(Token::new),
+        owner: serde_json::from_str(owner).ok(),
+    }
+}
+
+/// Somebody's ticket, as it was found.
+pub(super) struct Seen {
+    file: OwnedFd,
+    pub(super) number: u64,
+}
+
+impl Seen {
+    /// Opens a ticket to look at it; `None` if it is gone or is no file.
+    pub(super) fn open(dir: BorrowedFd<'_>, name: &Path, number: u64) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        match with_room(|| fs::openat(dir, name, flags, Mode::empty())) {
+            Ok(file) => Ok(Some(Self { file, number })),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether its owner, or one who inherited from it, still has it open.
+    pub(super) fn is_locked(&self) -> bool {
+        fs::flock(&self.file, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// Whether it still stands in line.
+    pub(super) fn is_live(&self) -> io::Result<bool> {
+        Ok(self.is_locked() && fs::fstat(&self.file)?.st_nlink > 0)
+    }
+
+    pub(super) fn read(&self) -> Record {
+        let mut bytes = [0; MAX_RECORD];
+        io::pread(&self.file, &mut bytes, 0).map_or_else(|_| Record::default(), |len| parse(&bytes[..len]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_twenty_digits_are_a_ticket() {
+        assert_eq!(number_in(file_name(42).as_bytes()), Some(42));
+        assert_eq!(number_in(file_name(u64::MAX).as_bytes()), Some(u64::MAX));
+        for name in ["", "42", "+0000000000000000042", "99999999999999999999", "0000000000000000004x"] {
+            assert_eq!(number_in(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back_and_one_that_is_cut_is_read_as_far_as_it_goes() {
+        let owner = Owner::here(Some("é \"quoted\"".into()));
+        let waiting = record(None, &owner);
+        let (read, token) = (parse(&waiting), Token::new(u64::MAX).unwrap());
+        assert_eq!((read.is_held, read.token, read.owner), (false, None, Some(owner.clone())));
+        let held = record(Some(token), &owner);
+        assert_eq!(held.len(), waiting.len(), "one write replaces the other");
+        for len in 0..held.len() {
+            let read = parse(&held[..len]);
+            assert_eq!(read.is_held, len > 0);
+            assert_eq!(read.token, (len > 20).then_some(token));
+            assert!(read.owner.is_none() || len >= held.len() - 1);
+        }
+        assert!(parse(&held).holder().unwrap().owner.is_some());
+        assert!(parse(b"\xff\xfe").holder().is_none());
+    }
+}

@@ -1,0 +1,10 @@
+//! The promises of `local:`, through the public API, with real processes that are killed and stopped.
+
+mod crowd;
+mod faults;
+mod process;
+mod queue;
+mod roles;
+mod stress;
+mod support;
+mod tokens;
