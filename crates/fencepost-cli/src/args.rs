@@ -10,7 +10,9 @@ use crate::duration;
 /// Run jobs under a distributed lock, with a fencing token on every lock.
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version, propagate_version = true, max_term_width = 100)]
-#[command(after_help = "Without --url, FENCEPOST_URL or a config file, locks are kept on this machine only (local:).")]
+#[command(
+    after_help = "Without --url, FENCEPOST_URL or a config file, locks are kept on this machine only (local:)."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

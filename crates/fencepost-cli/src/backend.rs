@@ -35,7 +35,9 @@ impl Backend {
         let found = |url: String, source: &str| Ok(Self { url, source: source.into(), by_default: false });
         if let Some(url) = &global.url {
             if !global.quiet && shows_password(url) {
-                report::note("the password in --url is visible to every user of this machine; put the url into a config file");
+                report::note(
+                    "the password in --url is visible to every user of this machine; put the url into a config file",
+                );
             }
             return found(url.clone(), "--url");
         }
@@ -68,7 +70,8 @@ impl Backend {
                 Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {limit:?}")))
             }
         };
-        let locker = connected.map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.source)))?;
+        let locker =
+            connected.map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.source)))?;
         if self.by_default && !quiet {
             report::note(format_args!(
                 "no backend is configured, so this locks on this machine only ({})",
@@ -100,7 +103,8 @@ async fn connect(url: &str) -> Result<Locker, Error> {
 
 fn config_files() -> impl Iterator<Item = PathBuf> {
     let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
-    let own = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
+    let own =
+        env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
     own.into_iter().chain([PathBuf::from("/etc")]).map(|folder| folder.join("fencepost/config.toml"))
 }
 
@@ -108,7 +112,12 @@ fn read_config(path: &Path) -> Result<Option<Config>, String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("cannot read the config file, fix or remove it: {error}: path={}", path.display())),
+        Err(error) => {
+            return Err(format!(
+                "cannot read the config file, fix or remove it: {error}: path={}",
+                path.display()
+            ));
+        }
     };
     toml::from_str(&text).map(Some).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));

@@ -63,7 +63,11 @@ impl Events {
         }
         if hold.state == State::Held {
             self.moment("renew", "invoke", json!({}));
-            self.moment("renew", "return", json!({ "outcome": "ok", "deadline_ns": hold.deadline.map(Moment::as_nanos) }));
+            self.moment(
+                "renew",
+                "return",
+                json!({ "outcome": "ok", "deadline_ns": hold.deadline.map(Moment::as_nanos) }),
+            );
         }
     }
 
@@ -86,7 +90,8 @@ impl Events {
     /// A line of the history format.
     fn moment(&self, kind: &str, phase: &str, more: Value) {
         let lane = format!("run-{}", std::process::id());
-        let mut head = json!({ "t_ns": sys::now(), "lane": lane, "kind": kind, "lock": self.lock, "claim": self.claim });
+        let mut head =
+            json!({ "t_ns": sys::now(), "lane": lane, "kind": kind, "lock": self.lock, "claim": self.claim });
         if !phase.is_empty() {
             head["phase"] = phase.into();
         }
@@ -102,7 +107,8 @@ fn append(flag: &str, path: &Path) -> Result<Arc<File>, String> {
 /// Writes one line; absent values are left out. A disk that is full must not stop the job.
 fn line(file: Option<&File>, head: Value, more: Value) {
     let (Some(mut file), Value::Object(head), Value::Object(more)) = (file, head, more) else { return };
-    let all: Map<String, Value> = head.into_iter().chain(more).filter(|(_, value)| !value.is_null()).collect();
+    let all: Map<String, Value> =
+        head.into_iter().chain(more).filter(|(_, value)| !value.is_null()).collect();
     let _ = file.write_all(format!("{}\n", Value::Object(all)).as_bytes());
 }
 

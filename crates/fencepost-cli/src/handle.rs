@@ -88,7 +88,8 @@ impl HandleFile {
     /// Replaces the file as a whole: a reader sees the old state or the new one.
     fn write(&self) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&serde_json::to_vec(&self.handle)?)?;
         fs::rename(&new, &self.path)
     }

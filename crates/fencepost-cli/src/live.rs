@@ -11,7 +11,12 @@ use fencepost::{LockName, Locker, Status, SystemHost, driver::Host};
 use crate::duration;
 
 /// Waits for `taking`, and after a second shows on a terminal's stderr who holds the lock.
-pub(crate) async fn live<T>(locker: &Locker, name: &LockName, quiet: bool, taking: impl Future<Output = T>) -> T {
+pub(crate) async fn live<T>(
+    locker: &Locker,
+    name: &LockName,
+    quiet: bool,
+    taking: impl Future<Output = T>,
+) -> T {
     if quiet || !stderr().is_terminal() {
         return taking.await;
     }

@@ -47,6 +47,10 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
-    let text = lines.map(|line| line.trim_start_matches("error: ")).collect::<Vec<_>>().join("; ");
+    let text = lines
+        .map(|line| line.trim_start_matches("error: "))
+        .collect::<Vec<_>>()
+        .join("; ")
+        .replace(":;", ":");
     fail(exit::USAGE, format_args!("{text} (fencepost --help shows how)"))
 }

@@ -12,11 +12,18 @@ use crate::{
 };
 
 pub(crate) fn held(args: &Held) -> u8 {
-    let Some(path) = env::var_os("FENCEPOST_HANDLE").filter(|path| !path.is_empty()).map(PathBuf::from) else {
-        return report::fail(exit::USAGE, "FENCEPOST_HANDLE is not set; call this from a command that `fencepost run` runs");
+    let Some(path) = env::var_os("FENCEPOST_HANDLE").filter(|path| !path.is_empty()).map(PathBuf::from)
+    else {
+        return report::fail(
+            exit::USAGE,
+            "FENCEPOST_HANDLE is not set; call this from a command that `fencepost run` runs",
+        );
     };
     let Ok(handle) = Handle::read(&path) else {
-        return report::fail(exit::LOST, format_args!("the lock is no longer held: its handle is gone: path={}", path.display()));
+        return report::fail(
+            exit::LOST,
+            format_args!("the lock is no longer held: its handle is gone: path={}", path.display()),
+        );
     };
     match left(&handle) {
         None => report::fail(exit::LOST, format_args!("lock={} is no longer held", handle.lock)),

@@ -19,7 +19,7 @@ use nix::{
     fcntl::OFlag,
     libc,
     sys::{
-        signal::{SigSet, Signal, SigmaskHow, sigprocmask},
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
         signalfd::{SfdFlags, SignalFd},
     },
     unistd::pipe2,
@@ -85,7 +85,8 @@ fn hear(told: OwnedFd) -> u8 {
     let mut text = String::new();
     match File::from(told).read_to_string(&mut text).map(|_| serde_json::from_str(&text)) {
         Ok(Ok(Told::Held { token, handle })) => {
-            println!("FENCEPOST_TOKEN='{token}'\nFENCEPOST_HANDLE='{}'", handle.replace('\'', r"'\''"));
+            let handle = handle.replace('\'', r"'\''");
+            println!("export FENCEPOST_TOKEN='{token}'\nexport FENCEPOST_HANDLE='{handle}'");
             exit::OK
         }
         Ok(Ok(Told::Failed { code })) => code,
@@ -182,7 +183,7 @@ impl Keeper<'_> {
         loop {
             match poll_beside(changes.changed(), &[asked, self.watched.as_fd()])? {
                 Some(hold) => handle.follow(hold),
-                None => return Ok(is_ready(asked)?),
+                None => return is_ready(asked),
             }
         }
     }
@@ -226,7 +227,8 @@ pub(crate) fn release(args: &Release) -> u8 {
     let handle = match Handle::read(&args.handle) {
         Ok(handle) => handle,
         Err(error) => {
-            let text = format!("there is no such handle, give what `fencepost hold` printed: {error}: path={path}");
+            let text =
+                format!("there is no such handle, give what `fencepost hold` printed: {error}: path={path}");
             return report::fail(exit::USAGE, text);
         }
     };
@@ -237,7 +239,10 @@ pub(crate) fn release(args: &Release) -> u8 {
         Some(holder) => sys::pidfd_kill(holder, libc::SIGTERM).is_err() || ends(holder),
     };
     if !ended {
-        return report::fail(exit::UNKNOWN, format_args!("the holder does not end; look at it, then try again: pid={}", handle.pid));
+        return report::fail(
+            exit::UNKNOWN,
+            format_args!("the holder does not end; look at it, then try again: pid={}", handle.pid),
+        );
     }
     let standing = Handle::read(&args.handle).map_or(Standing::Unknown, |handle| handle.state);
     let _ = std::fs::remove_file(&args.handle);
@@ -245,9 +250,10 @@ pub(crate) fn release(args: &Release) -> u8 {
     match standing {
         Standing::Released => exit::OK,
         Standing::Lost => report::fail(exit::LOST, format_args!("lock={lock} was lost before its release")),
-        Standing::Held => {
-            report::fail(exit::LOST, format_args!("the holder of lock={lock} was killed, and the lock was lost with it"))
-        }
+        Standing::Held => report::fail(
+            exit::LOST,
+            format_args!("the holder of lock={lock} was killed, and the lock was lost with it"),
+        ),
         Standing::Unknown => report::fail(
             exit::UNKNOWN,
             format_args!("the release of lock={lock} is not confirmed; it is free when its lease ends"),

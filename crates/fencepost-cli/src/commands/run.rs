@@ -107,11 +107,14 @@ impl Job<'_> {
         let handle = match HandleFile::publish(&guard, backend) {
             Ok(handle) => Some(handle),
             Err(error) => {
-                report::note(format_args!("`fencepost held` will not work: no handle can be written: {error}"));
+                report::note(format_args!(
+                    "`fencepost held` will not work: no handle can be written: {error}"
+                ));
                 None
             }
         };
-        let start = Start { env: environment(&guard, backend, handle.as_ref()), inherit: self.inherited(&guard) };
+        let start =
+            Start { env: environment(&guard, backend, handle.as_ref()), inherit: self.inherited(&guard) };
         let mut held = Held::new(guard.changes(), handle, self.events.clone());
         let outcome = supervisor.run(start, &mut held);
         if let (Some(least), Outcome::Exited(_)) = (self.run.min_hold, &outcome) {

@@ -13,7 +13,10 @@ use crate::{
 
 pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
     if !args.yes && !stdin().is_terminal() {
-        return report::fail(exit::USAGE, "force-unlock asks first, and there is no terminal to ask at; give --yes");
+        return report::fail(
+            exit::USAGE,
+            "force-unlock asks first, and there is no terminal to ask at; give --yes",
+        );
     }
     let backend = match Backend::find(global) {
         Ok(backend) => backend,
@@ -34,7 +37,10 @@ pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
         (Some(_), Some(owner)) => format!("held by {owner}"),
     };
     if !args.yes {
-        eprint!("fencepost: take {} away ({holder})? Its holder may go on working until it notices. [y/N] ", args.name);
+        eprint!(
+            "fencepost: take {} away ({holder})? Its holder may go on working until it notices. [y/N] ",
+            args.name
+        );
         let mut answer = String::new();
         let read = stdin().lock().read_line(&mut answer);
         if read.is_err() || !matches!(answer.trim(), "y" | "Y" | "yes") {
@@ -45,7 +51,10 @@ pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
         Ok(forced) => {
             if !global.quiet {
                 let token = forced.token;
-                report::note(format_args!("lock={} was {holder}; raise its gate with token={token}", args.name));
+                report::note(format_args!(
+                    "lock={} was {holder}; raise its gate with token={token}",
+                    args.name
+                ));
             }
             println!("{}", forced.token);
             exit::OK
