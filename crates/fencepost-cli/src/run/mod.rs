@@ -45,7 +45,7 @@ use std::time::Duration;
 
 pub(crate) use outcome::Outcome;
 pub(crate) use supervise::Supervisor;
-pub(crate) use wake::block_on;
+pub(crate) use wake::{FdWaker, block_on, wait_readable};
 
 use guardian::Guardian;
 use inherited::Inherited;
