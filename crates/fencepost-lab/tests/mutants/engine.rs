@@ -53,8 +53,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "an unconfirmed removal is not repeated (CURATOR-678)",
             file: "engine/reaper.rs",
-            right: "if settled || claim.now() >= end {",
-            broken: "if settled || claim.now() >= Moment::from_nanos(0).max(end.back(Duration::MAX)) {",
+            right: "if done {",
+            broken: "if done || failures == 0 {",
         },
     ),
     (
@@ -62,8 +62,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "an enter that was still on its way when its claim was removed grants a ghost",
             file: "engine/reaper.rs",
-            right: "Ok(_) => !may_come_back,",
-            broken: "Ok(_) => { let _ = may_come_back; true }",
+            right: "Ok(_) => !claim.unsure.load(Ordering::Relaxed) || sent >= lease_over,",
+            broken: "Ok(_) => true,",
         },
     ),
     (
@@ -98,8 +98,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "the end of a session is not told to the claims on it",
             file: "lease.rs",
-            right: "claim.lose(Loss::LeaseEnded);",
-            broken: "let _ = (claim, Loss::LeaseEnded);",
+            right: "claim.lose(loss);",
+            broken: "let _ = (claim, loss);",
         },
     ),
     (
@@ -161,7 +161,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "a lock is returned with its time already over (node-redlock#296)",
             file: "engine/acquire.rs",
-            right: "if until.is_some_and(|until| self.core.now() >= until) {",
+            right: "if until.is_some_and(|until| now >= until) {",
             broken: "if false {",
         },
     ),
