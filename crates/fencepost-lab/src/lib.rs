@@ -3,6 +3,7 @@
 pub mod checker;
 pub mod clock;
 pub mod history;
+pub mod leased;
 pub mod proxy;
 pub mod server;
 pub mod sim;

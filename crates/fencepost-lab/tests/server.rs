@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use fencepost_lab::clock::now_ns;
 use fencepost_lab::server::{Port, Process, home, ignored, require};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -95,7 +96,9 @@ fn ends_in_peace() -> Result<(), Failed> {
     let mut process = Process::spawn(shell(script), &log)?;
     process.wait_ready(SOON, || fs::read_to_string(&log).is_ok_and(|text| text == "up\n"))?;
     process.pause()?;
-    assert!(process.terminate(SOON)?.success(), "a paused process still hears of it");
+    let asked = now_ns();
+    assert!(process.terminate(SOON)?.success());
+    assert!(u128::from(now_ns() - asked) < SOON.as_nanos(), "a paused process hears of it");
     assert_eq!(fs::read_to_string(&log)?, "up\nbye\n");
     assert!(process.terminate(SOON)?.success(), "and may be told again");
     Ok(())

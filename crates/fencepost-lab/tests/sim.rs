@@ -43,6 +43,7 @@ skies! {
     calm Calm
     mild Mild
     storm Storm
+    echoes Echoes
     freezes Freezes
     pauses Pauses
     takings Takings

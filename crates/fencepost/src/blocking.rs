@@ -133,6 +133,12 @@ impl Locker {
     }
 }
 
+impl From<crate::Locker> for Locker {
+    fn from(locker: crate::Locker) -> Self {
+        Self(locker)
+    }
+}
+
 /// A held lock; the blocking form of [`Guard`](crate::Guard).
 #[derive(Debug)]
 #[must_use = "a guard that is dropped gives the lock back at once"]

@@ -211,6 +211,7 @@ impl Claim {
     pub fn poke(self: &Arc<Self>) {
         match self.hold().state {
             State::Waiting => self.poked.notify_one(),
+            State::Held | State::Suspect if self.lease.is_shared() => self.lease.doubt(),
             State::Held | State::Suspect => {
                 if let Some(schedule) = self.schedule.upgrade() {
                     schedule.hasten(self);

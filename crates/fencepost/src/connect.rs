@@ -18,7 +18,17 @@ pub const SCHEMES: &[&str] = &[
 /// Every scheme that Fencepost knows, with the feature that compiles it in.
 const KNOWN: &[(&str, &str)] = &[("local", "local")];
 
-pub(crate) async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, Error> {
+/// The driver for the backend that `url` names, to be wrapped, simulated or tested;
+/// [`Locker::connect`](crate::Locker::connect) is the way to use one.
+///
+/// # Errors
+///
+/// As [`Locker::connect`](crate::Locker::connect).
+///
+/// # Cancel safety
+///
+/// Safe.
+pub async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, Error> {
     let url: Url = url.parse()?;
     match url.scheme.as_str() {
         #[cfg(feature = "local")]

@@ -23,6 +23,7 @@ use crate::{
 
 pub use crate::{
     claim::{Claim, ClaimId},
+    connect::connect,
     host::{Fut, Host, Moment},
     lease::Lease,
 };

@@ -93,9 +93,13 @@ impl Lease {
 
     /// From the driver, a fact: the backend has ended this lease.
     pub fn dead(&self) {
+        self.end(Loss::LeaseEnded);
+    }
+
+    pub(crate) fn end(&self, loss: Loss) {
         *self.life() = Life::Over;
         for claim in self.claims() {
-            claim.lose(Loss::LeaseEnded);
+            claim.lose(loss);
         }
     }
 
@@ -124,6 +128,11 @@ impl Lease {
             Life::Until(end) => now < end,
             Life::Over => false,
         }
+    }
+
+    /// Whether claims that nobody renews stay at the backend because the lease that they share goes on.
+    pub(crate) fn keeps_alive(&self, now: Moment) -> bool {
+        self.is_shared() && self.is_usable(now)
     }
 
     /// The deadline of a shared lease.

@@ -32,6 +32,8 @@ mod owner;
 mod token;
 
 pub mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod driver;
 #[cfg(feature = "local")]
 pub mod local;

@@ -58,7 +58,7 @@ fn sweep(records: &Records<'_>, rule: Rule, leaves: impl Fn(&Claim<'_>, u64) -> 
     let mut keeper: Option<&Claim<'_>> = None;
     for (_, claim) in claims {
         let mut entered = claim.invoked.max(free_at);
-        if let Some(keeper) = keeper.filter(|_| entered > claim.returned) {
+        if let Some(blamed) = keeper.filter(|_| entered > claim.returned) {
             let held = match entered {
                 NEVER => "was never released".into(),
                 _ => format!("ended at {} or later", records.when(entered)),
@@ -66,11 +66,11 @@ fn sweep(records: &Records<'_>, rule: Rule, leaves: impl Fn(&Claim<'_>, u64) -> 
             let by = entered.min(records.span.1) - claim.returned;
             let (when, late) = (records.when(claim.returned), millis(by));
             let text =
-                format!("{claim} was granted by {when}, though {keeper} comes before it and {held} ({late})");
-            findings.push(records.finding(rule, &[keeper.id, claim.id], claim.returned, by, text));
+                format!("{claim} was granted by {when}, though {blamed} comes before it and {held} ({late})");
+            findings.push(records.finding(rule, &[blamed.id, claim.id], claim.returned, by, text));
             // Go on from what the later claim was told, so that one fault does not taint all that follow.
             entered = claim.returned;
-            free_at = 0;
+            keeper = None;
         }
         let end = leaves(claim, entered);
         if keeper.is_none() || end > free_at {

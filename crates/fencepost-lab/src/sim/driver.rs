@@ -57,7 +57,8 @@ struct State {
 /// The server's clock runs this much fast, in thousandths: within the one per cent that the engine's margin allows.
 const SERVER_RUNS_FAST: u32 = 8;
 
-const SLOW: Duration = Duration::from_millis(1500);
+/// Longer than a request may take: the engine has then given up waiting for it.
+const SLOW: Duration = Duration::from_millis(2500);
 
 impl Net {
     /// A service of the given kind.
@@ -140,13 +141,15 @@ impl Net {
         spawn(async move {
             let slow = if net.dice.chance(weather.slow) { net.dice.up_to(SLOW) } else { Duration::ZERO };
             net.clock.sleep(net.latency() + slow).await;
-            let mut result = None;
-            if !net.dice.chance(weather.lose_request) {
-                result = Some(net.carry_out(&op).await);
-            }
-            let repeat = result.is_some() && net.dice.chance(weather.repeat);
-            net.clock.sleep(net.latency()).await;
-            match result.filter(|_| !net.dice.chance(weather.lose_reply)) {
+            let arrives = !net.dice.chance(weather.lose_request);
+            let result = if arrives { Some(net.carry_out(&op).await) } else { None };
+            let (repeat, lost) =
+                (arrives && net.dice.chance(weather.repeat), net.dice.chance(weather.lose_reply));
+            let result = result.filter(|_| !lost);
+            let slow = if net.dice.chance(weather.slow) { net.dice.up_to(SLOW) } else { Duration::ZERO };
+            net.clock.sleep(net.latency() + slow).await;
+            net.thawed().await;
+            match result {
                 Some(result) => drop(answer.send(result)),
                 // A lost message shows as an error at once, or not at all.
                 None if net.dice.chance(50) => drop(answer),
@@ -161,13 +164,37 @@ impl Net {
     }
 
     async fn carry_out<R>(self: &Arc<Self>, op: &(impl Fn(&mut Service, Duration) -> R + Send + Sync)) -> R {
+        self.thawed().await;
+        self.at_server(|service, now| op(service, now))
+    }
+
+    async fn thawed(&self) {
         loop {
-            let frozen = self.state().frozen_until.saturating_sub(self.clock.now());
-            if frozen.is_zero() {
-                return self.at_server(|service, now| op(service, now));
+            let left = self.state().frozen_until.saturating_sub(self.clock.now());
+            if left.is_zero() {
+                return;
             }
-            self.clock.sleep(frozen).await;
+            self.clock.sleep(left).await;
         }
+    }
+
+    /// Tells a claim that the server no longer has it.
+    pub(super) fn tell_gone(self: &Arc<Self>, id: String) {
+        let (net, latency) = (self.clone(), self.latency());
+        spawn(async move {
+            net.clock.sleep(latency).await;
+            let claim = net.claims().get(&id).and_then(Weak::upgrade);
+            if let Some(claim) = claim {
+                claim.gone();
+            }
+        });
+    }
+
+    /// The claims at the server whose owners have forgotten them.
+    pub(super) fn orphans(self: &Arc<Self>) -> Vec<String> {
+        let ids = self.at_server(|service, now| service.ids(now));
+        let known = self.claims();
+        ids.into_iter().filter(|id| known.get(id).is_none_or(|claim| claim.strong_count() == 0)).collect()
     }
 }
 

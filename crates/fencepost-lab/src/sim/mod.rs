@@ -3,10 +3,10 @@
 //! A run lets a few processes take locks for a while in some kind of [`Sky`], then lets the sky clear and looks at what is
 //! left. What it checks, and what each check is for:
 //! - *belief*: no process that runs says "held" when the server has given the lock away (deadlines, loss, margins);
-//! - *tokens*: distinct, and larger for an acquire that began after another returned;
+//! - *history*: the checker's rules for leased and fenced locks, and for their tokens;
 //! - *limits*: an acquire returns within its wait, whatever hangs;
 //! - *calm*: without faults, and with single failed renewals, nothing is ever lost;
-//! - *residue*: when a locker is closed, the server has nothing of it left (cancelled and unknown claims);
+//! - *residue*: the server never has a claim that its owner has forgotten, and nothing of a locker that was closed;
 //! - *liveness*: after the sky has cleared every lock can be taken within two lease lengths;
 //! - *ends*: dropped lockers leave no task behind that holds their driver.
 
@@ -23,6 +23,11 @@ use std::{
 
 use fencepost::Locker;
 
+use crate::{
+    checker::{self, Rule, Rules},
+    history::Event,
+};
+
 use driver::{Net, SimDriver, Weather};
 use host::{Clock, Dice, Running, SimHost, spawn};
 use worker::{Believer, worker};
@@ -34,8 +39,10 @@ pub enum Sky {
     Calm,
     /// Now and then one renewal fails, never two in a row.
     Mild,
-    /// Requests and replies are lost, late, refused and repeated.
+    /// Requests and replies are lost, late and refused, and so are the server's hints.
     Storm,
+    /// Requests arrive twice, the second time late.
+    Echoes,
     /// The server freezes for up to two lease lengths.
     Freezes,
     /// Processes are stopped and continued.
@@ -48,8 +55,16 @@ pub enum Sky {
 
 impl Sky {
     /// Every kind.
-    pub const ALL: [Self; 7] =
-        [Self::Calm, Self::Mild, Self::Storm, Self::Freezes, Self::Pauses, Self::Takings, Self::Steps];
+    pub const ALL: [Self; 8] = [
+        Self::Calm,
+        Self::Mild,
+        Self::Storm,
+        Self::Echoes,
+        Self::Freezes,
+        Self::Pauses,
+        Self::Takings,
+        Self::Steps,
+    ];
 
     fn weather(self) -> Weather {
         match self {
@@ -57,19 +72,19 @@ impl Sky {
             Self::Storm => Weather {
                 lose_request: 8,
                 lose_reply: 8,
-                repeat: 5,
                 refuse: 5,
                 slow: 8,
                 lose_push: 20,
                 ..Weather::default()
             },
+            Self::Echoes => Weather { repeat: 10, ..Weather::default() },
             _ => Weather::default(),
         }
     }
 
     /// Whether a hold may be lost at all.
     fn may_lose(self) -> bool {
-        !matches!(self, Self::Calm | Self::Mild)
+        !matches!(self, Self::Calm | Self::Mild | Self::Echoes)
     }
 }
 
@@ -89,7 +104,7 @@ pub struct Report {
     pub grants: usize,
     /// How many of them were lost.
     pub losses: usize,
-    /// A digest of everything that happened, in order: equal for equal seeds.
+    /// A digest of the history: equal for equal seeds.
     pub digest: u64,
 }
 
@@ -106,11 +121,11 @@ struct World {
 struct Tally {
     report: Report,
     believers: Vec<Believer>,
-    tokens: BTreeMap<(String, u64), ()>,
+    history: Vec<Event>,
     highest_returned: BTreeMap<String, u64>,
     over: bool,
-    /// When a token's lock was taken away behind its holder's back.
-    taken: BTreeMap<u64, Duration>,
+    /// Until when the holder of a token cannot know that its lock was taken away.
+    excused_until: BTreeMap<u64, Duration>,
 }
 
 impl World {
@@ -123,12 +138,24 @@ impl World {
         self.tally().report.violations.push(format!("at {at:?}: {text}"));
     }
 
-    /// Folds an event into the digest (FNV-1a).
-    fn event(&self, text: &str) {
-        let line = format!("{:?} {text}", self.clock.now());
-        let digest = &mut self.tally().report.digest;
-        for byte in line.bytes() {
+    /// Records what a worker does at this moment.
+    fn record(&self, event: Event) {
+        let t_ns = self.clock.now().as_nanos() as u64;
+        self.tally().history.push(Event { t_ns, ..event });
+    }
+
+    /// Hands the history to the checker, and folds it into a digest (FNV-1a).
+    fn judge(&self) {
+        let history = std::mem::take(&mut self.tally().history);
+        for byte in history.iter().flat_map(|event| format!("{event:?}").into_bytes()) {
+            let digest = &mut self.tally().report.digest;
             *digest = (*digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        match checker::judge(&history, &Rules::from([Rule::Leased, Rule::Tokens])) {
+            Ok(verdict) => {
+                verdict.findings.into_iter().for_each(|finding| self.violation(finding.to_string()))
+            }
+            Err(malformed) => self.violation(malformed.to_string()),
         }
     }
 
@@ -139,9 +166,8 @@ impl World {
         let (now, mut wrong) = (self.clock.now(), Vec::new());
         for believer in tally.believers.iter().filter(|believer| believer.believes()) {
             let holder = self.net.at_server(|service, at| service.holder(&believer.lock, at));
-            let excused = match tally.taken.get(&believer.token) {
-                // The next renewal tells; one round of them is a third of the lease.
-                Some(taken) => now < *taken + TTL / 2,
+            let excused = match tally.excused_until.get(&believer.token) {
+                Some(end) => now < *end,
                 None => self.sky == Sky::Steps,
             };
             if holder != Some(believer.token) && !excused {
@@ -152,6 +178,12 @@ impl World {
             }
         }
         drop(tally);
+        // What a repetition or a long frozen server carries out late, its owner was right to forget.
+        if !matches!(self.sky, Sky::Echoes | Sky::Freezes) {
+            wrong.extend(
+                self.net.orphans().iter().map(|_| "the server has a claim that its owner forgot".to_owned()),
+            );
+        }
         wrong.into_iter().for_each(|text| self.violation(text));
     }
 }
@@ -206,6 +238,7 @@ async fn simulate(seed: u64, sky: Sky, sessions_only: bool) -> Report {
             world.violation("a driver outlives its locker".into());
         }
     }
+    world.judge();
     let mut report = std::mem::take(&mut world.tally().report);
     report.violations.truncate(20);
     report
@@ -221,10 +254,10 @@ async fn aftermath(world: &Arc<World>, lockers: Vec<Locker>, sessions_only: bool
         }
     }
     // A repeated request may come after everything else, and what it leaves lives for one lease length.
-    if world.sky == Sky::Storm {
-        world.clock.sleep(TTL + TTL / 2).await;
+    if matches!(world.sky, Sky::Echoes | Sky::Freezes) {
+        world.clock.sleep(TTL * 2).await;
     }
-    let left = world.net.at_server(|service, now| service.claims(now));
+    let left = world.net.at_server(|service, now| service.ids(now)).len();
     if left != 0 {
         world.violation(format!("{left} claims are left at the server (sessions_only={sessions_only})"));
     }
@@ -269,17 +302,26 @@ async fn misfortunes(world: Arc<World>, hosts: Vec<Arc<SimHost>>) {
                 world.check_beliefs();
             }
             Sky::Takings => take_away(&world),
-            Sky::Calm | Sky::Mild | Sky::Storm => {}
+            Sky::Calm | Sky::Mild | Sky::Storm | Sky::Echoes => {}
         }
     }
 }
 
+/// Takes locks away behind their holders' backs. Half of the time the server tells those concerned at once; otherwise
+/// their next renewal does.
 fn take_away(world: &Arc<World>) {
     let lock = LOCKS[world.dice.below(LOCKS.len() as u64) as usize];
     let wipe = world.dice.chance(10);
-    let taken: Vec<u64> = world.net.at_server(|service, now| {
-        if wipe { service.wipe() } else { service.force_out(lock, now).into_iter().collect() }
-    });
-    let at = world.clock.now();
-    world.tally().taken.extend(taken.into_iter().map(|token| (token, at)));
+    let taken =
+        world.net.at_server(|service, now| if wipe { service.wipe() } else { service.force_out(lock, now) });
+    let tells = world.dice.chance(50);
+    let excuse = if tells { Duration::from_millis(20) } else { TTL / 2 };
+    for taken in taken {
+        if let Some(token) = taken.token {
+            world.tally().excused_until.insert(token, world.clock.now() + excuse);
+        }
+        if tells {
+            world.net.tell_gone(taken.id);
+        }
+    }
 }

@@ -20,6 +20,19 @@ struct Entry {
     token: Option<u64>,
 }
 
+/// A claim that was taken away.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) id: String,
+    pub(super) token: Option<u64>,
+}
+
+impl From<Entry> for Taken {
+    fn from(entry: Entry) -> Self {
+        Self { id: entry.id, token: entry.token }
+    }
+}
+
 /// A request to enter.
 #[derive(Clone, Debug)]
 pub(super) struct Enter {
@@ -128,19 +141,17 @@ impl Service {
         self.drop_if(|entry| entry.id == id) > 0
     }
 
-    /// Takes a lock away from its holder; answers the holder's token.
-    pub(super) fn force_out(&mut self, lock: &str, now: Duration) -> Option<u64> {
+    /// Takes a lock away from its holder.
+    pub(super) fn force_out(&mut self, lock: &str, now: Duration) -> Vec<Taken> {
         self.expire(now);
-        let line = self.lines.get_mut(lock)?;
-        let token = line.first()?.token;
-        line.remove(0);
-        token
+        let line = self.lines.get_mut(lock).filter(|line| !line.is_empty());
+        line.map(|line| line.remove(0).into()).into_iter().collect()
     }
 
     /// Forgets every claim and session, but not the counter.
-    pub(super) fn wipe(&mut self) -> Vec<u64> {
+    pub(super) fn wipe(&mut self) -> Vec<Taken> {
         self.sessions.clear();
-        std::mem::take(&mut self.lines).into_values().flatten().filter_map(|entry| entry.token).collect()
+        std::mem::take(&mut self.lines).into_values().flatten().map(Taken::from).collect()
     }
 
     /// The token of the present holder.
@@ -149,10 +160,10 @@ impl Service {
         self.lines.get(lock)?.first()?.token
     }
 
-    /// How many claims there are.
-    pub(super) fn claims(&mut self, now: Duration) -> usize {
+    /// The claims that there are.
+    pub(super) fn ids(&mut self, now: Duration) -> Vec<String> {
         self.expire(now);
-        self.lines.values().map(Vec::len).sum()
+        self.lines.values().flatten().map(|entry| entry.id.clone()).collect()
     }
 
     /// The claims whose turn it is and that do not know it yet.

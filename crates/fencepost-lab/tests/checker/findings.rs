@@ -69,3 +69,10 @@ fn one_fault_does_not_taint_what_follows() {
     let claims = [(10, 11, 100, true), (12, 20, 30, true), (31, 40, 50, true), (51, 60, 70, true)];
     assert_eq!(findings(Rule::Fenced, &claims).len(), 1);
 }
+
+#[test]
+fn each_fault_has_its_own_blame() {
+    let claims = [(10, 11, 100, true), (12, 20, 30, true), (13, 25, 50, true)];
+    let parties: Vec<_> = findings(Rule::Fenced, &claims).into_iter().map(|found| found.parties).collect();
+    assert_eq!(parties, [["a", "b"], ["b", "c"]]);
+}

@@ -86,10 +86,10 @@ impl Line {
     /// Keeps `claim` in line until it is granted (its token), of no use any more (`None`), or an error ends the wait.
     async fn stand(&mut self, claim: &Arc<Claim>) -> Result<Option<Token>, Error> {
         loop {
-            if claim.is_over() {
+            let sent = self.core.now();
+            if claim.is_over() || !claim.lease().is_usable(sent) {
                 return Ok(None);
             }
-            let sent = self.core.now();
             let pause = match self.enter(claim, sent).await? {
                 Ok(Entered::Granted { token }) => return self.accept(claim, token, sent),
                 Ok(Entered::Queued { recheck, holder }) => self.heard(recheck, holder),
@@ -150,12 +150,15 @@ impl Line {
             );
             return Err(Error::new(ErrorKind::Unavailable, text));
         }
+        let now = self.core.now();
         let until = match self.core.about.lease {
             LeaseKind::None => None,
             LeaseKind::PerClaim => claim.lease().term().map(|term| deadline(sent, term)),
-            LeaseKind::Shared => Some(claim.lease().deadline().unwrap_or_default()),
+            // The lease ended while the claim stood in line.
+            LeaseKind::Shared if !claim.lease().is_usable(now) => return Ok(None),
+            LeaseKind::Shared => claim.lease().deadline(),
         };
-        if until.is_some_and(|until| self.core.now() >= until) {
+        if until.is_some_and(|until| now >= until) {
             let text = format!("the grant of lock={} came too late to be used", claim.lock());
             return Err(Error::new(ErrorKind::Timeout, text));
         }

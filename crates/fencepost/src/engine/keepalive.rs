@@ -72,7 +72,7 @@ impl Schedule {
         agenda.fresh.insert(claim.serial, claim.clone());
         agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
         if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
-            agenda.put(claim, renew_at(now, term));
+            agenda.put(claim, renew_at(now, term).min(claim.hold().deadline.unwrap_or_default()));
         }
         // The task sleeps until `before` at the latest: waking it for less would cost each grant a thread change.
         let is_sooner = before.is_none_or(|before| agenda.next() < Some(before));
@@ -84,8 +84,8 @@ impl Schedule {
 
     /// Takes on a shared lease that was just opened.
     pub(crate) fn add_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if let Some(term) = lease.term() {
-            let key = (renew_at(self.host.now(), term), lease.serial);
+        if let (Some(term), Some(end)) = (lease.term(), lease.deadline()) {
+            let key = (renew_at(self.host.now(), term).min(end), lease.serial);
             self.agenda().due.insert(key, Entry::Lease(lease.clone()));
             self.wake();
         }
@@ -253,7 +253,7 @@ impl Schedule {
                 true
             }
             _ => {
-                lease.dead();
+                lease.end(Loss::Deadline);
                 false
             }
         }

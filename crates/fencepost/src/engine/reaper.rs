@@ -55,19 +55,21 @@ impl Reaper {
     }
 }
 
-/// Removes `claim` until the backend confirms it or the lease that could carry it is over.
+/// Removes `claim` until the backend confirms it. After an unknown outcome only a removal counts that was sent when the
+/// lease that could carry a late enter was over. Without any answer it ends one lease later, when whatever is there ends
+/// by itself; on a shared lease that goes on it never does.
 async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>) {
+    let term = claim.lease().term().unwrap_or(Duration::from_secs(60));
+    let lease_over = Moment::from_nanos(claim.entered.load(Ordering::Relaxed)) + term;
+    let give_up = lease_over.max(claim.now()) + term;
     let mut failures = 0;
     loop {
-        let left = leave(&driver, claim).await;
-        let may_come_back = claim.unsure.load(Ordering::Relaxed);
-        let settled = match left {
-            Ok(_) => !may_come_back,
-            Err(fail) => !fail.is_passing(),
+        let sent = claim.now();
+        let done = match leave(&driver, claim).await {
+            Ok(_) => !claim.unsure.load(Ordering::Relaxed) || sent >= lease_over,
+            Err(fail) => !fail.is_passing() || (sent >= give_up && !claim.lease().keeps_alive(sent)),
         };
-        let end = Moment::from_nanos(claim.entered.load(Ordering::Relaxed))
-            + claim.lease().term().unwrap_or(Duration::from_secs(60));
-        if settled || claim.now() >= end {
+        if done {
             return;
         }
         failures += 1;
@@ -121,8 +123,8 @@ pub(crate) async fn release(mut ward: Ward) -> Result<(), Error> {
             if !unsure {
                 ward.claim = None;
             }
-            // What is gone after an unknown outcome may have been removed by our own late request.
-            if held && (unsure || left == Left::Removed) {
+            // Nobody has asked for its removal before: if it was not there, it was lost.
+            if held && left == Left::Removed {
                 return Ok(());
             }
             let why = match before.state {

@@ -1,0 +1,261 @@
+//! The command line, as data. Everything else takes it from here already checked.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use fencepost::{Level, LockName, Token};
+
+use crate::duration;
+
+/// Run jobs under a distributed lock, with a fencing token on every lock.
+#[derive(Debug, Parser)]
+#[command(name = "fencepost", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Without --url, FENCEPOST_URL or a config file, locks are kept on this machine only (local:)."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// The backend, such as local: or local:/path [default: FENCEPOST_URL, the config file, local:]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Say nothing but errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say more about what happens
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command while holding a lock
+    Run(Run),
+    /// Say whether the lock of the command that asks is still held: exit 0 if so, 76 if not
+    Held(Held),
+    /// Hold a lock in the background for as long as a process lives
+    Hold(Hold),
+    /// Give back a lock taken with `hold`
+    Release(Release),
+    /// Show who holds and who waits for a lock
+    Status(Status),
+    /// List the locks that are held or waited for
+    Ls(Ls),
+    /// Follow who holds a lock, until interrupted
+    Watch(Status),
+    /// Take a lock away from its holder, and print a token higher than the holder's
+    ForceUnlock(ForceUnlock),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Print the manual page
+    Man(Man),
+}
+
+/// What `run` and `hold` ask of the lock.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// How long the backend keeps the lock without hearing from us; ignored by local:
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::positive, allow_hyphen_values = true)]
+    pub(crate) ttl: Duration,
+    /// Wait at most so long for the lock [default: for ever]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait for the lock
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// How long the backend may fail to answer
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::positive, allow_hyphen_values = true)]
+    pub(crate) connect_timeout: Duration,
+    /// Refuse a backend that promises less
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) require: Option<Require>,
+    /// Take only a token above this one, such as the highest that a gate has seen
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
+    pub(crate) above: Option<Token>,
+    /// What others see as the name of the work
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Exit with N instead of 75 if the lock is not acquired
+    #[arg(short = 'E', long, value_name = "N")]
+    pub(crate) conflict_exit_code: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Require {
+    /// Every later holder has a larger token
+    Tokens,
+    /// As tokens, and the order of holders is decided by consensus
+    Consensus,
+}
+
+impl From<Require> for Level {
+    fn from(require: Require) -> Self {
+        match require {
+            Require::Tokens => Self::Tokens,
+            Require::Consensus => Self::Consensus,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The lock, such as orders/4821
+    #[arg(value_parser = LockNames)]
+    pub(crate) name: LockName,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    /// Time between TERM and KILL when the command must end [default: 5s, at most a quarter of --ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    pub(crate) grace: Option<Duration>,
+    /// Keep the lock at least so long, also if the command ends earlier
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    pub(crate) min_hold: Option<Duration>,
+    /// Stop the command after so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::positive, allow_hyphen_values = true)]
+    pub(crate) max_hold: Option<Duration>,
+    /// On local: end the lock with the command itself, not with its last background process
+    #[arg(long)]
+    pub(crate) close_fd: bool,
+    /// Append what happens to the lock to FILE, as lines of JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) events: Option<PathBuf>,
+    /// The same to an open descriptor
+    #[arg(long, value_name = "N", conflicts_with = "events")]
+    pub(crate) events_fd: Option<u32>,
+    /// Append a history of the lock to FILE, for a checker to judge
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) history: Option<PathBuf>,
+    /// The command and its arguments, executed as given, without a shell
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) argv: Vec<OsString>,
+}
+
+impl Run {
+    /// The time between TERM and KILL, or what is wrong with it.
+    pub(crate) fn grace(&self) -> Result<Duration, String> {
+        let ttl = self.wanted.ttl;
+        match self.grace {
+            None => Ok(Duration::from_secs(5).min(ttl / 4)),
+            Some(grace) if grace <= ttl / 2 => Ok(grace),
+            Some(_) => Err(format!("--grace is more than half of --ttl; give at most {:?}", ttl / 2)),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Held {
+    /// Print how much time is left
+    #[arg(long)]
+    pub(crate) left: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// The lock, such as orders/4821
+    #[arg(value_parser = LockNames)]
+    pub(crate) name: LockName,
+    /// Hold it while this process lives, in a script: $$
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pid: i32,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// What `hold` printed as FENCEPOST_HANDLE
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) handle: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The lock, such as orders/4821
+    #[arg(value_parser = LockNames)]
+    pub(crate) name: LockName,
+    /// Print JSON; tokens are strings
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Only locks whose names begin with this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+    /// Print JSON, a line a lock; tokens are strings
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForceUnlock {
+    /// The lock, such as orders/4821
+    #[arg(value_parser = LockNames)]
+    pub(crate) name: LockName,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The command whose page to print [default: fencepost itself]
+    pub(crate) command: Option<String>,
+}
+
+/// Reads lock names, also ones that are not UTF-8, with the library's own sentence about what is wrong.
+#[derive(Clone)]
+struct LockNames;
+
+impl clap::builder::TypedValueParser for LockNames {
+    type Value = LockName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<LockName, clap::Error> {
+        let name = value.to_str().ok_or("invalid lock name: it is not UTF-8".to_owned());
+        name.and_then(|name| name.parse().map_err(|error: fencepost::Error| error.to_string()))
+            .map_err(|why| clap::Error::raw(clap::error::ErrorKind::ValueValidation, why).with_cmd(command))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_command_is_the_commands() {
+        for line in [
+            &["run", "x", "ls", "--ttl", "-q", "--"][..],
+            &["run", "--ttl", "5s", "x", "-n", "--", "ls", "--ttl", "-q", "--"],
+            &["run", "x", "--ttl", "5s", "ls", "--ttl", "-q", "--"],
+        ] {
+            let cli = Cli::try_parse_from([&["fencepost"], line].concat()).unwrap();
+            let Command::Run(run) = cli.command else { panic!("not run") };
+            assert_eq!(run.argv, ["ls", "--ttl", "-q", "--"], "{line:?}");
+            assert!(!cli.global.quiet);
+        }
+    }
+}

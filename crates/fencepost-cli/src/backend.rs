@@ -1,0 +1,147 @@
+//! Which backend: from `--url`, the environment, the config file, or the embedded engine; and connecting to it.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use fencepost::{
+    Error, ErrorKind, Locker, SystemHost, Url,
+    driver::{Driver, Host},
+};
+use serde::Deserialize;
+
+use crate::{args::Global, exit, report};
+
+/// A backend's URL, and where it came from.
+pub(crate) struct Backend {
+    url: String,
+    /// How messages name the place to fix.
+    source: String,
+    by_default: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    url: Option<String>,
+}
+
+impl Backend {
+    /// Finds the URL.
+    pub(crate) fn find(global: &Global) -> Result<Self, u8> {
+        let found = |url: String, source: &str| Ok(Self { url, source: source.into(), by_default: false });
+        if let Some(url) = &global.url {
+            if !global.quiet && shows_password(url) {
+                report::note(
+                    "the password in --url is visible to every user of this machine; put the url into a config file",
+                );
+            }
+            return found(url.clone(), "--url");
+        }
+        if let Some(url) = env::var("FENCEPOST_URL").ok().filter(|url| !url.is_empty()) {
+            return found(url, "FENCEPOST_URL");
+        }
+        for path in config_files() {
+            match read_config(&path) {
+                Ok(Some(Config { url: Some(url) })) => return found(url, &path.display().to_string()),
+                Ok(_) => {}
+                Err(why) => return Err(report::fail(exit::CONFIG, why)),
+            }
+        }
+        Ok(Self { url: "local:".into(), source: "the default".into(), by_default: true })
+    }
+
+    /// Whether locks of this backend expire; without, no guardian is needed. A URL that cannot be read will be refused
+    /// later, with a better sentence than could be given here.
+    pub(crate) fn expires(&self) -> bool {
+        self.url.parse::<Url>().is_ok_and(|url| url.scheme != "local")
+    }
+
+    /// Connects, and says once if the locks are kept on this machine only because nothing else was asked for.
+    pub(crate) async fn connect(&self, quiet: bool, limit: Duration) -> Result<Locker, Error> {
+        let host = SystemHost;
+        let connected = tokio::select! {
+            biased;
+            connected = connect(&self.url) => connected,
+            () = host.sleep_until(host.now() + limit) => {
+                Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {limit:?}")))
+            }
+        };
+        let locker =
+            connected.map_err(|error| Error::new(error.kind(), format!("{}: {error}", self.source)))?;
+        if self.by_default && !quiet {
+            report::note(format_args!(
+                "no backend is configured, so this locks on this machine only ({})",
+                locker.about().backend
+            ));
+        }
+        Ok(locker)
+    }
+
+    /// The exit status for an error of [`connect`](Self::connect).
+    pub(crate) fn code(error: &Error) -> u8 {
+        match error.kind() {
+            // The URL is configuration, wherever it was given.
+            ErrorKind::Invalid => exit::CONFIG,
+            _ => report::code(error),
+        }
+    }
+}
+
+async fn connect(url: &str) -> Result<Locker, Error> {
+    #[cfg(feature = "lab")]
+    if url.starts_with("lab:") {
+        let host: Arc<dyn Host> = Arc::new(SystemHost);
+        let driver: Arc<dyn Driver> = fencepost_lab::leased::connect(url, host.clone()).await?;
+        return Ok(Locker::from_parts(driver, host));
+    }
+    Locker::connect(url).await
+}
+
+fn config_files() -> impl Iterator<Item = PathBuf> {
+    let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".config"));
+    let own =
+        env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute()).or_else(home);
+    own.into_iter().chain([PathBuf::from("/etc")]).map(|folder| folder.join("fencepost/config.toml"))
+}
+
+fn read_config(path: &Path) -> Result<Option<Config>, String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(format!(
+                "cannot read the config file, fix or remove it: {error}: path={}",
+                path.display()
+            ));
+        }
+    };
+    toml::from_str(&text).map(Some).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        // The parser's own text may quote the line, and a line may hold a password.
+        let why = error.message().lines().next().unwrap_or("it is not TOML").to_owned();
+        format!("the config file is broken at line {line}: {why}: path={}", path.display())
+    })
+}
+
+/// Whether the authority of a URL carries a password.
+fn shows_password(url: &str) -> bool {
+    let authority = url.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_seen() {
+        assert!(shows_password("redis://u:p@h/0"));
+        assert!(shows_password("redis://:p@h"));
+        assert!(!shows_password("redis://u@h:6379"));
+        assert!(!shows_password("local:/a:b@c"));
+    }
+}

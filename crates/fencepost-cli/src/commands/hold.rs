@@ -1,0 +1,269 @@
+//! `fencepost hold` and `release`: a lock across several commands of a script.
+//!
+//! The lock is kept by a process of its own, forked before anything else happens and in a session that no terminal
+//! reaches. It lives as long as the process that it was told to watch, or until `release` asks it to end.
+
+use std::{
+    fs::File,
+    future::Future,
+    io::{self, Read, Write},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use fencepost::{ErrorKind, Guard, Locker};
+use nix::{
+    fcntl::OFlag,
+    libc,
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, sigprocmask},
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::pipe2,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{lock, take};
+use crate::{
+    args::{Global, Hold, Release},
+    backend::Backend,
+    exit,
+    handle::{Handle, HandleFile, Standing, started},
+    report,
+    run::{FdWaker, block_on, wait_readable},
+    sys::{self, Fork},
+};
+
+/// How long `release` waits for the holder to end.
+const RELEASE_LIMIT: Duration = Duration::from_secs(15);
+
+/// What the holder tells the process that the caller waits for.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    /// The lock is held; these are the variables to print.
+    Held { token: String, handle: String },
+    /// It is not, for a reason that stands on stderr.
+    Failed { code: u8 },
+}
+
+pub(crate) fn hold(global: &Global, args: &Hold) -> u8 {
+    let backend = match Backend::find(global) {
+        Ok(backend) => backend,
+        Err(code) => return code,
+    };
+    let forked = sys::pidfd(args.pid).map_err(|_| no_process(args.pid)).and_then(|watched| {
+        let (told, teller) = pipe2(OFlag::O_CLOEXEC).map_err(cannot)?;
+        Ok((watched, told, teller, sys::fork().map_err(cannot)?))
+    });
+    match forked {
+        Err(code) => code,
+        Ok((_, told, teller, Fork::Parent(_))) => {
+            drop(teller);
+            hear(told)
+        }
+        Ok((watched, told, teller, Fork::Child)) => {
+            drop(told);
+            let keeper = Keeper { global, args, backend, watched, teller: Some(teller) };
+            keeper.keep().unwrap_or_else(cannot)
+        }
+    }
+}
+
+fn no_process(pid: i32) -> u8 {
+    report::fail(exit::USAGE, format_args!("--pid: there is no such process; in a script give $$: pid={pid}"))
+}
+
+fn cannot(error: impl std::fmt::Display) -> u8 {
+    report::fail(exit::INTERNAL, format_args!("cannot hold the lock: {error}"))
+}
+
+/// The caller's side: waits for the holder's word and prints it in a form that a shell evaluates.
+fn hear(told: OwnedFd) -> u8 {
+    let mut text = String::new();
+    match File::from(told).read_to_string(&mut text).map(|_| serde_json::from_str(&text)) {
+        Ok(Ok(Told::Held { token, handle })) => {
+            let handle = handle.replace('\'', r"'\''");
+            println!("export FENCEPOST_TOKEN='{token}'\nexport FENCEPOST_HANDLE='{handle}'");
+            exit::OK
+        }
+        Ok(Ok(Told::Failed { code })) => code,
+        _ => report::fail(exit::INTERNAL, "the holder ended without a word"),
+    }
+}
+
+/// The holder's side.
+struct Keeper<'a> {
+    global: &'a Global,
+    args: &'a Hold,
+    backend: Backend,
+    watched: OwnedFd,
+    /// Closed by the reader when the caller gives up, and by us once we have told.
+    teller: Option<OwnedFd>,
+}
+
+impl Keeper<'_> {
+    fn keep(mut self) -> io::Result<u8> {
+        nix::unistd::setsid()?;
+        let term = SigSet::from(Signal::SIGTERM);
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&term), None)?;
+        let asked = SignalFd::with_flags(&term, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        sys::let_go_of_stdio()?;
+
+        let taken = self.take()?;
+        let Some(taken) = taken else { return Ok(exit::NOT_ACQUIRED) };
+        let (locker, guard) = match taken {
+            Ok(taken) => taken,
+            Err(code) => {
+                self.tell(&Told::Failed { code })?;
+                return Ok(code);
+            }
+        };
+        let mut handle = HandleFile::publish(&guard, &locker.about().backend)?;
+        let (token, path) = (guard.token().to_string(), handle.path().to_string_lossy().into_owned());
+        self.tell(&Told::Held { token, handle: path })?;
+        silence_stderr()?;
+
+        let released = self.stay(&guard, &mut handle, asked.as_fd())?;
+        let lost = !guard.is_held();
+        handle.end(match block_on(guard.release())? {
+            Ok(()) if !lost => Standing::Released,
+            Err(error) if error.kind() == ErrorKind::Unknown => Standing::Unknown,
+            _ => Standing::Lost,
+        });
+        block_on(locker.close())?;
+        if !released {
+            handle.remove();
+        }
+        Ok(exit::OK)
+    }
+
+    /// Connects and takes the lock; `None` if the caller gave up or the watched process ended meanwhile.
+    fn take(&self) -> io::Result<Option<Result<(Locker, Guard), u8>>> {
+        let wanted = &self.args.wanted;
+        let work = async {
+            let locker = match self.backend.connect(self.global.quiet, wanted.connect_timeout).await {
+                Ok(locker) => locker,
+                Err(error) => return Err(report::fail(Backend::code(&error), error)),
+            };
+            let locker = match wanted.require {
+                None => locker,
+                Some(level) => locker
+                    .require(level.into())
+                    .map_err(|error| report::fail(exit::CONFIG, format_args!("--require: {error}")))?,
+            };
+            let wanted_lock = lock(&locker, self.args.name.as_str(), wanted);
+            match take(&wanted_lock, wanted).await {
+                Ok(guard) => Ok((locker, guard)),
+                Err(error) => {
+                    locker.close().await;
+                    let told = report::error(&error);
+                    let timed_out = error.kind() == ErrorKind::Timeout;
+                    Err(wanted.conflict_exit_code.filter(|_| timed_out).unwrap_or(told))
+                }
+            }
+        };
+        let teller = self.teller.as_ref().map(AsFd::as_fd);
+        let others: Vec<_> = teller.into_iter().chain([self.watched.as_fd()]).collect();
+        poll_beside(work, &others)
+    }
+
+    fn tell(&mut self, told: &Told) -> io::Result<()> {
+        match self.teller.take() {
+            Some(teller) => File::from(teller).write_all(&serde_json::to_vec(told)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Stays until the watched process ends (false) or `release` asks (true), and publishes every change.
+    fn stay(&self, guard: &Guard, handle: &mut HandleFile, asked: BorrowedFd<'_>) -> io::Result<bool> {
+        let mut changes = guard.changes();
+        loop {
+            match poll_beside(changes.changed(), &[asked, self.watched.as_fd()])? {
+                Some(hold) => handle.follow(hold),
+                None => return is_ready(asked),
+            }
+        }
+    }
+}
+
+/// Polls a future of the library until it is done, or something happens on one of `others`: then `None`.
+fn poll_beside<F: Future>(future: F, others: &[BorrowedFd<'_>]) -> io::Result<Option<F::Output>> {
+    let wakes = FdWaker::new()?;
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut future = pin!(future);
+    loop {
+        wakes.reset();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(Some(output));
+        }
+        let mut all = vec![wakes.as_fd()];
+        all.extend(others);
+        wait_readable(&all)?;
+        for other in others {
+            if is_ready(*other)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Whether a descriptor can be read, or its other end is gone.
+fn is_ready(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    Ok(poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::ZERO)? > 0)
+}
+
+/// From here on nobody reads what we say, and a caller who waits for the end of our stderr must not wait for us.
+fn silence_stderr() -> io::Result<()> {
+    let null = File::options().write(true).open("/dev/null")?;
+    Ok(nix::unistd::dup2_stderr(&null)?)
+}
+
+pub(crate) fn release(args: &Release) -> u8 {
+    let path = args.handle.display();
+    let handle = match Handle::read(&args.handle) {
+        Ok(handle) => handle,
+        Err(error) => {
+            let text =
+                format!("there is no such handle, give what `fencepost hold` printed: {error}: path={path}");
+            return report::fail(exit::USAGE, text);
+        }
+    };
+    let holder = sys::pidfd(handle.pid).ok().filter(|_| started(handle.pid) == Some(handle.started));
+    let ended = match &holder {
+        None => true,
+        // One that has just ended cannot be asked, and need not be.
+        Some(holder) => sys::pidfd_kill(holder, libc::SIGTERM).is_err() || ends(holder),
+    };
+    if !ended {
+        return report::fail(
+            exit::UNKNOWN,
+            format_args!("the holder does not end; look at it, then try again: pid={}", handle.pid),
+        );
+    }
+    let standing = Handle::read(&args.handle).map_or(Standing::Unknown, |handle| handle.state);
+    let _ = std::fs::remove_file(&args.handle);
+    let lock = &handle.lock;
+    match standing {
+        Standing::Released => exit::OK,
+        Standing::Lost => report::fail(exit::LOST, format_args!("lock={lock} was lost before its release")),
+        Standing::Held => report::fail(
+            exit::LOST,
+            format_args!("the holder of lock={lock} was killed, and the lock was lost with it"),
+        ),
+        Standing::Unknown => report::fail(
+            exit::UNKNOWN,
+            format_args!("the release of lock={lock} is not confirmed; it is free when its lease ends"),
+        ),
+    }
+}
+
+/// Waits for a process to end.
+fn ends(process: &OwnedFd) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let limit = PollTimeout::try_from(RELEASE_LIMIT).unwrap_or(PollTimeout::MAX);
+    poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], limit).is_ok_and(|ready| ready > 0)
+}

@@ -1,0 +1,214 @@
+//! `fencepost run`: a command under a lock.
+
+use std::{
+    ffi::OsString,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use fencepost::{Changes, Error, ErrorKind, Guard, Hold, Locker, State, SystemHost, driver::Host};
+
+use super::{lock, take};
+use crate::{
+    args::{Global, Run},
+    backend::Backend,
+    events::Events,
+    exit,
+    handle::HandleFile,
+    live::live,
+    report,
+    run::{Change, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
+};
+
+pub(crate) fn run(global: &Global, run: &Run) -> u8 {
+    let grace = match run.grace() {
+        Ok(grace) => grace,
+        Err(why) => return report::fail(exit::USAGE, why),
+    };
+    let backend = match Backend::find(global) {
+        Ok(backend) => backend,
+        Err(code) => return code,
+    };
+    let events = match Events::open(run) {
+        Ok(events) => events,
+        Err(why) => return report::fail(exit::USAGE, why),
+    };
+    let plan = Plan { argv: run.argv.clone(), guardian: backend.expires(), grace, max_hold: run.max_hold };
+    let job = Job { global, run, backend, events };
+    supervised(plan, |supervisor| job.under_lock(supervisor).unwrap_or_else(broken)).unwrap_or_else(broken)
+}
+
+fn broken(error: std::io::Error) -> u8 {
+    report::fail(exit::INTERNAL, format_args!("cannot run the command: {error}"))
+}
+
+struct Job<'a> {
+    global: &'a Global,
+    run: &'a Run,
+    backend: Backend,
+    events: Events,
+}
+
+impl Job<'_> {
+    /// Takes the lock, runs the command, gives the lock back.
+    fn under_lock(&self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
+        let wanted = &self.run.wanted;
+        let connecting = self.backend.connect(self.global.quiet, wanted.connect_timeout);
+        let locker = match supervisor.wait_for(connecting)? {
+            Waited::Interrupted(signal) => return Ok(exit::of_signal(signal)),
+            Waited::Done(Err(error)) => return Ok(report::fail(Backend::code(&error), error)),
+            Waited::Done(Ok(locker)) => match wanted.require {
+                None => locker,
+                Some(level) => match locker.require(level.into()) {
+                    Ok(locker) => locker,
+                    Err(error) => return Ok(report::fail(exit::CONFIG, format_args!("--require: {error}"))),
+                },
+            },
+        };
+        self.events.waiting();
+        let wanted_lock = lock(&locker, self.run.name.as_str(), wanted);
+        let taking = live(&locker, &self.run.name, self.global.quiet, take(&wanted_lock, wanted));
+        let guard = match supervisor.wait_for(taking)? {
+            Waited::Done(Ok(guard)) => guard,
+            Waited::Done(Err(error)) => {
+                block_on(locker.close())?;
+                return Ok(self.not_acquired(&error));
+            }
+            Waited::Interrupted(signal) => {
+                self.events.not_acquired("interrupted", "timeout");
+                block_on(locker.close())?;
+                return Ok(exit::of_signal(signal));
+            }
+        };
+        self.with(supervisor, &locker, guard)
+    }
+
+    fn not_acquired(&self, error: &Error) -> u8 {
+        let timed_out = error.kind() == ErrorKind::Timeout;
+        self.events.not_acquired(&error.to_string(), if timed_out { "timeout" } else { "unknown" });
+        let code = match self.run.wanted.conflict_exit_code {
+            Some(code) if timed_out => code,
+            _ => report::code(error),
+        };
+        if !(timed_out && self.global.quiet) {
+            report::note(error);
+        }
+        code
+    }
+
+    fn with(&self, supervisor: &mut Supervisor, locker: &Locker, guard: Guard) -> std::io::Result<u8> {
+        let (host, granted) = (SystemHost, guard.now());
+        let backend = &locker.about().backend;
+        self.events.acquired(guard.token(), guard.deadline());
+        if self.global.verbose {
+            report::note(format_args!("lock={} token={} backend={backend}", guard.lock(), guard.token()));
+        }
+        let handle = match HandleFile::publish(&guard, backend) {
+            Ok(handle) => Some(handle),
+            Err(error) => {
+                report::note(format_args!(
+                    "`fencepost held` will not work: no handle can be written: {error}"
+                ));
+                None
+            }
+        };
+        let start =
+            Start { env: environment(&guard, backend, handle.as_ref()), inherit: self.inherited(&guard) };
+        let mut held = Held::new(guard.changes(), handle, self.events.clone());
+        let outcome = supervisor.run(start, &mut held);
+        if let (Some(least), Outcome::Exited(_)) = (self.run.min_hold, &outcome) {
+            // A signal cuts the rest short: whoever sends it wants us gone.
+            supervisor.wait_for(host.sleep_until(granted + least))?;
+        }
+        self.events.ended(outcome.code());
+        if let Some(handle) = &held.handle {
+            handle.remove();
+        }
+        if let Some(message) = outcome.message(&self.run.argv[0].to_string_lossy()) {
+            report::note(message);
+        }
+        let code = self.release(guard, &outcome)?;
+        block_on(locker.clone().close())?;
+        Ok(code)
+    }
+
+    /// On `local:` the command keeps the lock by inheriting it, unless told otherwise.
+    fn inherited(&self, guard: &Guard) -> Option<std::os::fd::OwnedFd> {
+        if self.run.close_fd { None } else { fencepost::local::inherit(guard) }
+    }
+
+    /// Gives the lock back, and answers the exit status of the whole.
+    fn release(&self, guard: Guard, outcome: &Outcome) -> std::io::Result<u8> {
+        let released = block_on(guard.release())?;
+        let (told, code) = match released {
+            Ok(()) => ("ok", outcome.code()),
+            Err(error) if error.kind() == ErrorKind::Lost => match outcome {
+                // It ended by itself, and the lock was gone before that was noticed.
+                Outcome::Exited(_) => ("lost", report::error(&error)),
+                _ => ("lost", outcome.code()),
+            },
+            Err(error) => {
+                report::note(error);
+                ("unknown", outcome.code())
+            }
+        };
+        self.events.released(told);
+        Ok(code)
+    }
+}
+
+/// What the command finds in its environment, in place of what an outer run put there.
+fn environment(guard: &Guard, backend: &str, handle: Option<&HandleFile>) -> Vec<(OsString, OsString)> {
+    let handle = handle.map_or(OsString::new(), |handle| handle.path().into());
+    [
+        ("FENCEPOST_LOCK", guard.lock().as_str().into()),
+        ("FENCEPOST_TOKEN", guard.token().to_string().into()),
+        ("FENCEPOST_LINEAGE", guard.lineage().as_str().into()),
+        ("FENCEPOST_BACKEND", backend.into()),
+        ("FENCEPOST_HANDLE", handle),
+    ]
+    .map(|(name, value): (&str, OsString)| (name.into(), value))
+    .into()
+}
+
+/// The hold as the supervisor follows it, and as the handle and the events show it.
+struct Held {
+    now: Hold,
+    next: Pin<Box<dyn Future<Output = (Hold, Changes)>>>,
+    handle: Option<HandleFile>,
+    events: Events,
+}
+
+impl Held {
+    fn new(changes: Changes, handle: Option<HandleFile>, events: Events) -> Self {
+        Self { now: changes.hold(), next: next(changes), handle, events }
+    }
+}
+
+fn next(mut changes: Changes) -> Pin<Box<dyn Future<Output = (Hold, Changes)>>> {
+    Box::pin(async move { (changes.changed().await, changes) })
+}
+
+impl crate::run::Hold for Held {
+    fn deadline(&self) -> Option<u64> {
+        self.now.deadline.map(fencepost::Moment::as_nanos)
+    }
+
+    fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Change> {
+        loop {
+            let Poll::Ready((hold, changes)) = self.next.as_mut().poll(context) else { return Poll::Pending };
+            self.next = next(changes);
+            self.now = hold;
+            if let Some(handle) = &mut self.handle {
+                handle.follow(hold);
+            }
+            self.events.changed(hold);
+            match (hold.state, self.deadline()) {
+                (State::Lost(_), _) => return Poll::Ready(Change::Lost),
+                (State::Held, Some(deadline)) => return Poll::Ready(Change::Deadline(deadline)),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `fencepost status`, `ls` and `watch`: looking without touching.
+
+use std::{
+    io::{self, Write, stdout},
+    time::{Duration, SystemTime},
+};
+
+use fencepost::{Error, Holder, Locker, Owner, Status, blocking::wait};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{self, Global},
+    backend::Backend,
+    duration, exit, report,
+};
+
+/// How long a look may take to connect.
+pub(crate) const CONNECT: Duration = Duration::from_secs(10);
+
+pub(crate) fn status(global: &Global, args: &args::Status) -> u8 {
+    look(global, |locker| {
+        let status = wait(locker.inspect(args.name.as_str()))?;
+        Ok(print(&[status], args.json, locker))
+    })
+}
+
+pub(crate) fn ls(global: &Global, args: &args::Ls) -> u8 {
+    look(global, |locker| {
+        let all = wait(locker.list(args.prefix.as_str()))?;
+        if all.is_empty() && !args.json && !global.quiet {
+            report::note(format_args!("no lock is held or waited for at {}", locker.about().backend));
+        }
+        Ok(print(&all, args.json, locker))
+    })
+}
+
+pub(crate) fn watch(global: &Global, args: &args::Status) -> u8 {
+    look(global, |locker| {
+        let mut observer = locker.observe(args.name.as_str())?;
+        loop {
+            let status = wait(observer.next())?;
+            if let Err(error) = print(&[status], args.json, locker) {
+                return Ok(Err(error));
+            }
+        }
+    })
+}
+
+fn look(global: &Global, view: impl FnOnce(&Locker) -> Result<io::Result<()>, Error>) -> u8 {
+    let backend = match Backend::find(global) {
+        Ok(backend) => backend,
+        Err(code) => return code,
+    };
+    let locker = match wait(backend.connect(global.quiet, CONNECT)) {
+        Ok(locker) => locker,
+        Err(error) => return report::fail(Backend::code(&error), error),
+    };
+    match view(&locker) {
+        Ok(Ok(())) => exit::OK,
+        // The reader went away, as `head` does.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => exit::OK,
+        Ok(Err(error)) => report::fail(exit::INTERNAL, format_args!("cannot write the answer: {error}")),
+        Err(error) => report::error(&error),
+    }
+}
+
+fn print(all: &[Status], as_json: bool, locker: &Locker) -> io::Result<()> {
+    let mut out = stdout().lock();
+    for status in all {
+        if as_json {
+            writeln!(out, "{}", as_value(status, &locker.about().backend))?;
+        } else {
+            write!(out, "{}", as_text(status))?;
+        }
+    }
+    out.flush()
+}
+
+fn as_text(status: &Status) -> String {
+    let mut text = match &status.holder {
+        None => format!("{}\tfree", status.lock),
+        Some(holder) => format!("{}\theld by {}", status.lock, holder_text(holder)),
+    };
+    for owner in &status.waiters {
+        let owner = owner.as_ref().map_or("somebody".into(), |owner| format!("{owner} for {}", ago(owner)));
+        text += &format!("\n\twaiting: {owner}");
+    }
+    text + "\n"
+}
+
+fn holder_text(holder: &Holder) -> String {
+    let mut text = match &holder.owner {
+        Some(owner) => format!("{owner} for {}", ago(owner)),
+        None => "somebody who left no record".into(),
+    };
+    if let Some(token) = holder.token {
+        text += &format!(", token {token}");
+    }
+    if let Some(left) = holder.expires_in {
+        text += &format!(", expires in {}", duration::show(left));
+    }
+    text
+}
+
+/// The stable form: documented in docs/cli.md.
+fn as_value(status: &Status, backend: &str) -> Value {
+    json!({
+        "lock": status.lock.as_str(),
+        "backend": backend,
+        "held": status.holder.is_some(),
+        "holder": status.holder.as_ref().map(|holder| json!({
+            "token": holder.token,
+            "owner": holder.owner.as_ref().map(owner_value),
+            "expires_in_ms": holder.expires_in.map(|left| left.as_millis() as u64),
+        })),
+        "waiters": status.waiters.iter().map(|owner| owner.as_ref().map(owner_value)).collect::<Vec<_>>(),
+    })
+}
+
+fn owner_value(owner: &Owner) -> Value {
+    let since = humantime::format_rfc3339_millis(owner.since()).to_string();
+    json!({ "host": owner.host, "pid": owner.pid, "label": owner.label, "since": since })
+}
+
+#[allow(clippy::disallowed_methods, reason = "wall time for people")]
+fn ago(owner: &Owner) -> String {
+    duration::show(SystemTime::now().duration_since(owner.since()).unwrap_or_default())
+}

@@ -1,0 +1,130 @@
+//! Handles: a file of mode 0600 in which a supervisor or holder publishes how its lock stands, for `held` and `release`.
+
+use std::{
+    env, fs, io,
+    io::Write,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use fencepost::{Hold, State, Token};
+use serde::{Deserialize, Serialize};
+
+/// What a handle says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Handle {
+    /// The process that keeps the lock.
+    pub(crate) pid: i32,
+    /// When that process started, in the kernel's ticks: a process id alone may name a stranger later.
+    pub(crate) started: u64,
+    pub(crate) lock: String,
+    pub(crate) token: Token,
+    /// The backend, without credentials.
+    pub(crate) backend: String,
+    pub(crate) state: Standing,
+    /// On the suspend-aware clock; absent where nothing expires.
+    pub(crate) deadline_ns: Option<u64>,
+}
+
+/// How the lock stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Standing {
+    Held,
+    Lost,
+    Released,
+    /// The release was not confirmed.
+    Unknown,
+}
+
+/// A handle's file. Whoever made it removes it.
+pub(crate) struct HandleFile {
+    path: PathBuf,
+    handle: Handle,
+}
+
+impl HandleFile {
+    /// Publishes a lock that was just taken.
+    pub(crate) fn publish(guard: &fencepost::Guard, backend: &str) -> io::Result<Self> {
+        let pid = std::process::id() as i32;
+        let handle = Handle {
+            pid,
+            started: started(pid).unwrap_or(0),
+            lock: guard.lock().to_string(),
+            token: guard.token(),
+            backend: backend.into(),
+            state: Standing::Held,
+            deadline_ns: guard.deadline().map(fencepost::Moment::as_nanos),
+        };
+        let path = folder()?.join(format!("{pid}-{}", guard.token()));
+        let file = Self { path, handle };
+        file.write()?;
+        Ok(file)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Publishes a change of the hold. A change that cannot be written leaves an earlier deadline there, which is safe.
+    pub(crate) fn follow(&mut self, hold: Hold) {
+        self.handle.deadline_ns = hold.deadline.map(fencepost::Moment::as_nanos);
+        if matches!(hold.state, State::Lost(_)) {
+            self.handle.state = Standing::Lost;
+        }
+        let _ = self.write();
+    }
+
+    /// Publishes how it ended.
+    pub(crate) fn end(&mut self, state: Standing) {
+        self.handle.state = state;
+        let _ = self.write();
+    }
+
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// Replaces the file as a whole: a reader sees the old state or the new one.
+    fn write(&self) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&serde_json::to_vec(&self.handle)?)?;
+        fs::rename(&new, &self.path)
+    }
+}
+
+impl Handle {
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+}
+
+/// When a process started, in ticks since boot (field 22 of `/proc/PID/stat`).
+pub(crate) fn started(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command's name in parentheses, which may contain anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// The folder for handles: the session's, else one of our own with nobody else in it.
+fn folder() -> io::Result<PathBuf> {
+    let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let uid = nix::unistd::geteuid();
+    let folder = match session {
+        Some(session) => session.join("fencepost"),
+        None if uid.is_root() => PathBuf::from("/run/fencepost"),
+        None => env::temp_dir().join(format!("fencepost-{uid}")),
+    };
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder)?;
+    if !found.is_dir() || found.uid() != uid.as_raw() || found.mode() & 0o077 != 0 {
+        let text = format!("it must be a folder of mode 0700 that belongs to you: path={}", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(folder)
+}

@@ -1,0 +1,164 @@
+//! The guardian: a small process that holds the job to its deadline whatever happens to the supervisor.
+//!
+//! Forked early, before the supervisor has threads or connections, it knows nothing but the deadlines it is told:
+//! 1. TERM at the deadline less the grace, KILL just before the deadline, whether or not anybody still talks to it.
+//! 2. When the connection ends the supervisor is dead: the ending begins at once.
+//! 3. After a stop it reports the end only when the kernel says that it has no child left: the job, and all that
+//!    came of it, is dead, because a subreaper's descendants never leave it.
+//! 4. Were it itself stopped, its parent continues it; and should that be dead, the kernel does (parent-death signal).
+//!
+//! It reads no signal but SIGCHLD, opens no files, and must never talk to a backend.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::libc;
+use nix::sys::prctl::{set_child_subreaper, set_pdeathsig};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, setpgid};
+use serde::{Deserialize, Serialize};
+
+use super::keeper::{Event, Keeper, Launch, Order};
+use super::schedule::Cause;
+use super::tree::kill_below;
+use super::wake::{Alarm, wait_readable};
+use super::wire::{Channel, Received};
+use crate::exit;
+use crate::sys::{self, Fork};
+
+/// From the supervisor.
+#[derive(Serialize, Deserialize)]
+enum Command {
+    Start(Order),
+    Deadline(u64),
+    Signal(i32),
+    Stop,
+}
+
+/// The supervisor's end.
+pub(crate) struct Guardian {
+    pid: i32,
+    channel: Channel,
+}
+
+impl Guardian {
+    /// Forks the guardian. Every descriptor that the job is to inherit must be open by now.
+    pub(crate) fn fork(launch: &Launch) -> io::Result<Self> {
+        let (ours, theirs) = Channel::pair()?;
+        match sys::fork()? {
+            Fork::Parent(pid) => Ok(Self { pid, channel: ours }),
+            Fork::Child => {
+                drop(ours);
+                let Err(error) = serve(launch, &theirs) else { sys::leave(exit::OK) };
+                kill_below();
+                eprintln!("fencepost: the guardian process failed, so the command was killed: {error}");
+                sys::leave(exit::INTERNAL)
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(crate) fn start(&self, order: Order, passed: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.channel.send(&Command::Start(order), passed)
+    }
+
+    // A guardian that cannot be told is gone, or stopped for long: its own deadline, and our backstop, see to the job.
+
+    pub(crate) fn extend(&self, deadline: u64) {
+        let _ = self.channel.send(&Command::Deadline(deadline), None);
+    }
+
+    pub(crate) fn signal(&self, signal: i32) {
+        let _ = self.channel.send(&Command::Signal(signal), None);
+    }
+
+    pub(crate) fn stop(&self) {
+        let _ = self.channel.send(&Command::Stop, None);
+    }
+
+    /// The next event, or [`Received::End`] when the guardian is gone.
+    pub(crate) fn next_event(&self) -> io::Result<Received<Event>> {
+        self.channel.receive()
+    }
+}
+
+impl AsFd for Guardian {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
+    if launch.own_group {
+        // Whoever kills the supervisor's group does not kill the guardian. On a terminal it has to stay in the
+        // caller's group: the job's parent counts when the kernel decides whether a Ctrl-Z may stop that group.
+        setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
+    }
+    set_child_subreaper(true)?;
+    set_pdeathsig(Signal::SIGCONT)?;
+    let Some((order, passed)) = await_start(supervisor)? else { return Ok(()) };
+    match Keeper::start(launch, order, passed) {
+        Ok(keeper) => keep(keeper, supervisor),
+        Err(error) => {
+            tell(supervisor, Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) });
+            Ok(())
+        }
+    }
+}
+
+fn await_start(supervisor: &Channel) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
+    loop {
+        wait_readable(&[supervisor.as_fd()])?;
+        match supervisor.receive()? {
+            Received::Message(Command::Start(order), passed) => return Ok(Some((order, passed))),
+            Received::End => return Ok(None),
+            _ => {}
+        }
+    }
+}
+
+fn keep(mut keeper: Keeper, supervisor: &Channel) -> io::Result<()> {
+    sys::let_go_of_stdio()?;
+    tell(supervisor, Event::Started { pid: keeper.pid() });
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    let children = SignalFd::with_flags(&children, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let alarm = Alarm::new()?;
+    let mut supervised = true;
+    loop {
+        while supervised {
+            match supervisor.receive()? {
+                Received::Message(Command::Deadline(deadline), _) => keeper.extend(deadline),
+                Received::Message(Command::Signal(signal), _) => keeper.signal(signal),
+                Received::Message(Command::Stop, _) => keeper.stop(Cause::Stop, sys::now()),
+                Received::Message(Command::Start(_), _) => {}
+                Received::Nothing => break,
+                Received::End => {
+                    supervised = false;
+                    keeper.stop(Cause::Stop, sys::now());
+                }
+            }
+        }
+        // Before the look at the children, so that a later SIGCHLD is not lost.
+        while children.read_signal()?.is_some() {}
+        while let Some(event) = keeper.advance(sys::now()) {
+            tell(supervisor, event);
+            if matches!(event, Event::Ended { .. }) {
+                return Ok(());
+            }
+        }
+        alarm.set(keeper.wake_at())?;
+        // The end of a connection stays readable: once seen it must not be waited for again.
+        let connection = if supervised { supervisor.as_fd() } else { alarm.as_fd() };
+        wait_readable(&[connection, children.as_fd(), alarm.as_fd()])?;
+    }
+}
+
+/// A supervisor that cannot be told is gone, or will see by the connection's end that we are.
+fn tell(supervisor: &Channel, event: Event) {
+    let _ = supervisor.send(&event, None);
+}

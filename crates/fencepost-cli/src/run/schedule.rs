@@ -1,0 +1,156 @@
+//! When the job must be told to end, and when it is made to. Pure arithmetic on `CLOCK_BOOTTIME` nanoseconds.
+//!
+//! Invariants:
+//! 1. Once an ending began nothing takes it back: a deadline that arrives later does not save the job.
+//! 2. KILL comes at least `lead` before the deadline, so that its work is done when the deadline passes.
+
+use serde::{Deserialize, Serialize};
+
+/// Why the job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cause {
+    /// It ended by itself.
+    Itself,
+    /// Its deadline came near, and no later one had arrived.
+    Deadline,
+    /// It was to be stopped: the lock was lost, or the supervisor is gone.
+    Stop,
+    /// It ran for as long as it was allowed to.
+    MaxHold,
+}
+
+/// What there is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    Term,
+    Kill,
+}
+
+/// The deadlines of one job.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    grace: u64,
+    lead: u64,
+    deadline: Option<u64>,
+    until: Option<u64>,
+    ending: Option<(Cause, u64)>,
+}
+
+/// How long before the deadline KILL is sent: finding and killing a job takes milliseconds, on a busy machine tens.
+const LEAD: u64 = 100_000_000;
+
+impl Schedule {
+    /// The schedule of the job's parent: `deadline` is the lease's, `until` that of `--max-hold`.
+    pub(crate) fn new(grace: u64, deadline: Option<u64>, until: Option<u64>) -> Self {
+        Self { grace, lead: LEAD.min(grace / 4), deadline, until, ending: None }
+    }
+
+    /// The schedule of somebody who steps in only when the job's parent did not keep its own.
+    pub(crate) fn backstop(grace: u64, deadline: Option<u64>, until: Option<u64>) -> Self {
+        let inner = Self::new(grace, deadline, until);
+        Self { lead: inner.lead / 2, ..inner }
+    }
+
+    /// Takes a later deadline.
+    pub(crate) fn extend(&mut self, deadline: u64) {
+        if self.ending.is_none() {
+            self.deadline = Some(deadline);
+        }
+    }
+
+    /// Begins the ending now and says whether this is news.
+    pub(crate) fn stop(&mut self, cause: Cause, now: u64) -> bool {
+        if self.ending.is_some() {
+            return false;
+        }
+        let kill = now + self.grace;
+        let kill = self.deadline.map_or(kill, |deadline| kill.min(deadline));
+        self.ending = Some((cause, kill.saturating_sub(self.lead)));
+        true
+    }
+
+    /// Why the job is being ended, if it is.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.ending.map(|(cause, _)| cause)
+    }
+
+    /// What has become due; `Term` is answered once, `Kill` from then on every time.
+    pub(crate) fn due(&mut self, now: u64) -> Due {
+        match self.ending {
+            Some((_, kill)) if kill <= now => Due::Kill,
+            Some(_) => Due::Nothing,
+            None => match self.next_ending() {
+                Some((at, cause)) if at <= now => {
+                    self.stop(cause, now);
+                    Due::Term
+                }
+                _ => Due::Nothing,
+            },
+        }
+    }
+
+    /// When [`Schedule::due`] will have something to say.
+    pub(crate) fn wake_at(&self) -> Option<u64> {
+        self.ending.map(|(_, kill)| kill).or_else(|| self.next_ending().map(|(at, _)| at))
+    }
+
+    fn next_ending(&self) -> Option<(u64, Cause)> {
+        let lease = self.deadline.map(|deadline| (deadline.saturating_sub(self.grace), Cause::Deadline));
+        let hold = self.until.map(|until| (until, Cause::MaxHold));
+        lease.into_iter().chain(hold).min_by_key(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn term_comes_a_grace_before_the_deadline_and_kill_a_lead_before_it() {
+        let mut schedule = Schedule::new(400, Some(1000), None);
+        assert_eq!(schedule.wake_at(), Some(600));
+        assert_eq!(schedule.due(599), Due::Nothing);
+        assert_eq!(schedule.due(600), Due::Term);
+        assert_eq!(schedule.cause(), Some(Cause::Deadline));
+        assert_eq!(schedule.wake_at(), Some(900));
+        assert_eq!(schedule.due(899), Due::Nothing);
+        assert_eq!(schedule.due(900), Due::Kill);
+    }
+
+    #[test]
+    fn a_later_deadline_moves_the_ending_only_before_it_began() {
+        let mut schedule = Schedule::new(400, Some(1000), None);
+        schedule.extend(2000);
+        assert_eq!(schedule.wake_at(), Some(1600));
+        assert_eq!(schedule.due(1600), Due::Term);
+        schedule.extend(9000);
+        assert_eq!(schedule.due(1900), Due::Kill);
+    }
+
+    #[test]
+    fn stopping_gives_the_grace_but_never_more_than_the_deadline() {
+        let mut early = Schedule::new(400, Some(1000), None);
+        assert!(early.stop(Cause::Stop, 100));
+        assert!(!early.stop(Cause::MaxHold, 200));
+        assert_eq!((early.cause(), early.wake_at()), (Some(Cause::Stop), Some(400)));
+        let mut late = Schedule::new(400, Some(1000), None);
+        late.stop(Cause::Stop, 900);
+        assert_eq!(late.wake_at(), Some(900));
+    }
+
+    #[test]
+    fn the_hold_limit_ends_a_job_that_has_no_deadline() {
+        let mut schedule = Schedule::new(400, None, Some(5000));
+        assert_eq!(schedule.due(4999), Due::Nothing);
+        assert_eq!(schedule.due(5000), Due::Term);
+        assert_eq!((schedule.cause(), schedule.wake_at()), (Some(Cause::MaxHold), Some(5300)));
+    }
+
+    #[test]
+    fn the_backstop_comes_between_the_kill_and_the_deadline() {
+        let mut schedule = Schedule::backstop(400, Some(1000), None);
+        assert_eq!(schedule.due(700), Due::Term);
+        assert_eq!(schedule.wake_at(), Some(950));
+    }
+}

@@ -1,0 +1,207 @@
+//! What the supervisor does from the moment it holds the lock to the end of the job.
+//!
+//! Invariants:
+//! 1. The job starts only while the hold is good, and on a terminal only while the relay is not stopped.
+//! 2. When [`Supervisor::run`] returns nothing of the job runs, whatever the outcome; the one exception are background
+//!    survivors of a command that ended by itself while the lock was still held.
+//! 3. A loss is preferred to an end that came at the same time.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::task::Poll;
+
+use nix::libc;
+
+use super::guardian::Guardian;
+use super::job::{Happening, Job};
+use super::keeper::{Event, Keeper, Order};
+use super::outcome::Outcome;
+use super::schedule::{Cause, Schedule};
+use super::supervise::{News, Supervisor};
+use super::tree::kill_below;
+use super::{Change, Hold, Start};
+use crate::sys;
+
+impl Supervisor {
+    /// Runs the job for as long as the lock is held. Once only: a guardian serves one job.
+    ///
+    /// Release the lock with [`super::block_on`] after that: the Ctrl-C that ended the job may not be read yet.
+    pub(crate) fn run(&mut self, start: Start, hold: &mut impl Hold) -> Outcome {
+        let guardian = self.guardian.take();
+        let watch = Watch {
+            guardian: guardian.as_ref(),
+            deadline: hold.deadline(),
+            until: self.max_hold.map(|limit| sys::now().saturating_add(limit)),
+            lost: false,
+            asked: 0,
+            supervisor: self,
+            hold,
+        };
+        let outcome = watch.run(start).unwrap_or_else(|error| {
+            kill_below();
+            Outcome::Broken(error.to_string())
+        });
+        self.guardian = guardian;
+        self.fate = outcome.signal();
+        outcome
+    }
+}
+
+struct Watch<'a, H> {
+    supervisor: &'a mut Supervisor,
+    guardian: Option<&'a Guardian>,
+    hold: &'a mut H,
+    deadline: Option<u64>,
+    until: Option<u64>,
+    lost: bool,
+    /// Requests to the relay that it did not answer yet.
+    asked: u32,
+}
+
+impl<'a, H: Hold> Watch<'a, H> {
+    fn run(mut self, start: Start) -> io::Result<Outcome> {
+        if let Some(outcome) = self.until_ready()? {
+            return Ok(outcome);
+        }
+        let mut job = match self.start(start) {
+            Ok(job) => job,
+            Err(error) if self.guardian.is_none() => return Ok(Outcome::NotStarted(error)),
+            Err(error) => return Err(error),
+        };
+        let mut started = self.guardian.is_none();
+        loop {
+            self.follow_hold(&mut job);
+            while let Some(news) = self.supervisor.news()? {
+                match news {
+                    News::Signal(signal) if signal.number == libc::SIGCHLD => {}
+                    // The job has it already. One that came while it was being started it may have missed.
+                    News::Signal(signal) if self.supervisor.terminal && started && signal.by_terminal() => {}
+                    News::Signal(signal) => job.signal(signal.number),
+                    News::RelayGone => job.stop(sys::now()),
+                    News::Going => {}
+                }
+            }
+            while let Some(happening) = job.next(sys::now())? {
+                match happening {
+                    Happening::Event(Event::Started { .. }) => started = true,
+                    Happening::Event(Event::Stopped { signal }) => self.supervisor.suspend(signal)?,
+                    Happening::Event(Event::Continued) => self.supervisor.resume(),
+                    last => {
+                        self.follow_hold(&mut job);
+                        return Ok(conclude(last, self.lost));
+                    }
+                }
+            }
+            self.supervisor.wait(job.as_fd(), job.wake_at())?;
+        }
+    }
+
+    /// Waits until the job may start; answers an outcome if it must not any more.
+    fn until_ready(&mut self) -> io::Result<Option<Outcome>> {
+        self.ask_relay();
+        loop {
+            while let Some(change) = self.next_change() {
+                match change {
+                    Change::Deadline(deadline) => self.deadline = Some(deadline),
+                    Change::Lost => return Ok(Some(Outcome::Lost)),
+                }
+            }
+            if self.until.is_some_and(|until| until <= sys::now()) {
+                return Ok(Some(Outcome::MaxHold));
+            }
+            while let Some(news) = self.supervisor.news()? {
+                if let Some(signal) = self.supervisor.give_up(news)? {
+                    return Ok(Some(Outcome::Interrupted(signal)));
+                }
+                match news {
+                    News::Going => self.asked -= 1,
+                    // An answer to an earlier question may have been given before the relay stopped.
+                    News::Signal(signal) if signal.stops() => self.ask_relay(),
+                    _ => {}
+                }
+            }
+            if self.asked == 0 {
+                return Ok(None);
+            }
+            self.supervisor.wait(None, self.until)?;
+        }
+    }
+
+    fn ask_relay(&mut self) {
+        self.asked += u32::from(self.supervisor.ask_relay());
+    }
+
+    fn start(&self, start: Start) -> io::Result<Job<'a>> {
+        let (deadline, until) = (self.deadline, self.until);
+        let passes = start.inherit.is_some();
+        let order =
+            Order { env: start.env, deadline, until, dies_with_parent: self.guardian.is_some() || !passes };
+        let launch = &self.supervisor.launch;
+        match self.guardian {
+            Some(guardian) => {
+                guardian.start(order, start.inherit.as_ref().map(AsFd::as_fd))?;
+                Ok(Job::Guarded(guardian, Schedule::backstop(launch.grace, deadline, until)))
+            }
+            None => {
+                let keeper = Keeper::start(launch, order, start.inherit)?;
+                sys::let_go_of_stdio()?;
+                Ok(Job::Ours(keeper))
+            }
+        }
+    }
+
+    fn follow_hold(&mut self, job: &mut Job<'_>) {
+        while let Some(change) = self.next_change() {
+            match change {
+                Change::Deadline(deadline) => job.extend(deadline),
+                Change::Lost => job.stop(sys::now()),
+            }
+        }
+    }
+
+    fn next_change(&mut self) -> Option<Change> {
+        if self.lost {
+            return None;
+        }
+        let Poll::Ready(change) = self.supervisor.polling(|context| self.hold.poll_change(context)) else {
+            return None;
+        };
+        self.lost = matches!(change, Change::Lost);
+        Some(change)
+    }
+}
+
+/// Makes sure of invariant 2 and says how it went.
+fn conclude(last: Happening, lost: bool) -> Outcome {
+    let (cause, outcome) = match last {
+        Happening::Event(Event::Failed { errno }) => {
+            return Outcome::NotStarted(io::Error::from_raw_os_error(errno));
+        }
+        Happening::Event(Event::Ended { status, cause: Cause::Itself }) => {
+            let status = ExitStatus::from_raw(status);
+            if !lost {
+                return Outcome::Exited(status);
+            }
+            // It may have left something running in the background, without the lock now.
+            kill_below();
+            (Cause::Itself, Outcome::Exited(status))
+        }
+        Happening::Event(Event::Ended { cause, .. }) => (cause, Outcome::Abandoned),
+        Happening::Overdue(cause) => {
+            kill_below();
+            (cause, Outcome::Abandoned)
+        }
+        _ => {
+            kill_below();
+            (Cause::Stop, Outcome::Broken("the guardian process was killed".into()))
+        }
+    };
+    match cause {
+        _ if lost => Outcome::Lost,
+        Cause::Deadline => Outcome::Lost,
+        Cause::MaxHold => Outcome::MaxHold,
+        Cause::Itself | Cause::Stop => outcome,
+    }
+}

@@ -1,0 +1,141 @@
+//! Deliberately broken engines: each must be caught by the simulation.
+//!
+//! A mutant is a change of the engine's source, made in a copy of the library and compiled there, so that the engine itself
+//! carries no switches for its tests. One that no longer applies fails here: adapt it to the new code.
+
+mod engine;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
+    sync::Arc,
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A broken engine.
+struct Mutant {
+    /// What it does wrong, and where that went wrong before.
+    story: &'static str,
+    /// The file below `crates/fencepost/src`.
+    file: &'static str,
+    /// The right code, which must stand there once.
+    right: &'static str,
+    /// The broken code.
+    broken: &'static str,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share one target folder.
+    arguments.test_threads = Some(1);
+    let workshop = Arc::new(Workshop::new());
+    let trials = engine::MUTANTS.iter().map(|(name, mutant)| {
+        let workshop = workshop.clone();
+        Trial::test(format!("engine::{name}"), move || workshop.judge(mutant))
+    });
+    let mut trials: Vec<_> = trials.collect();
+    let workshop = workshop.clone();
+    trials.push(Trial::test("the_right_engine_passes", move || workshop.judge_right()));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A copy of the library and of the simulation, in which mutants are compiled.
+struct Workshop {
+    source: PathBuf,
+    copy: PathBuf,
+    target: PathBuf,
+}
+
+impl Workshop {
+    fn new() -> Self {
+        let source =
+            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace").to_owned();
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+        Self { source, copy: target.join("source"), target: target.join("target") }
+    }
+
+    /// Lays the copy anew, with one file changed.
+    fn lay(&self, changed: Option<&Mutant>) -> Result<(), Failed> {
+        for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
+            copy_if_new(&self.source.join(file), &self.copy.join(file))?;
+        }
+        for part in ["crates/fencepost", "crates/fencepost-lab"] {
+            copy_all(&self.source.join(part), &self.copy.join(part))?;
+        }
+        let Some(mutant) = changed else { return Ok(()) };
+        let path = self.copy.join("crates/fencepost/src").join(mutant.file);
+        let text = fs::read_to_string(&path)?;
+        let found = text.matches(mutant.right).count();
+        if found != 1 {
+            return Err(format!(
+                "the code to break stands {found} times in {}; adapt the mutant",
+                mutant.file
+            )
+            .into());
+        }
+        fs::write(&path, text.replace(mutant.right, mutant.broken))?;
+        Ok(())
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Result<(bool, String), Failed> {
+        let output = Command::new(env!("CARGO"))
+            .args(["test", "--quiet", "--offline", "--package", "fencepost-lab", "--test", "sim"])
+            .args(arguments)
+            .current_dir(&self.copy)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("SIM_SEEDS", "60")
+            .stdin(Stdio::null())
+            .output()?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    fn judge(&self, mutant: &Mutant) -> Result<(), Failed> {
+        self.lay(Some(mutant))?;
+        let (compiles, text) = self.cargo(&["--no-run"])?;
+        if !compiles {
+            return Err(format!("the mutant does not compile; adapt it:\n{text}").into());
+        }
+        match self.cargo(&[])? {
+            (true, _) => Err(format!("not caught: {}", mutant.story).into()),
+            (false, text) => {
+                let mut lines = text.lines();
+                let told = lines.clone().find(|line| line.starts_with("at "));
+                let seen = told.or_else(|| lines.find(|line| line.contains("panicked")));
+                println!("caught: {}\n  by: {}", mutant.story, seen.unwrap_or("a failing test"));
+                Ok(())
+            }
+        }
+    }
+
+    /// The control: the unchanged copy passes, so what fails the mutants is their fault.
+    fn judge_right(&self) -> Result<(), Failed> {
+        self.lay(None)?;
+        match self.cargo(&[])? {
+            (true, _) => Ok(()),
+            (false, text) => Err(text.into()),
+        }
+    }
+}
+
+fn copy_all(from: &Path, to: &Path) -> Result<(), Failed> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() { copy_all(&from, &to)? } else { copy_if_new(&from, &to)? }
+    }
+    Ok(())
+}
+
+/// Leaves what is the same alone, so that cargo sees only what changed.
+fn copy_if_new(from: &Path, to: &Path) -> Result<(), Failed> {
+    let new = fs::read(from)?;
+    if fs::read(to).is_ok_and(|old| old == new) {
+        return Ok(());
+    }
+    fs::create_dir_all(to.parent().expect("a file stands in a folder"))?;
+    fs::write(to, new)?;
+    Ok(())
+}
