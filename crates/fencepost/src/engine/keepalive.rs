@@ -68,13 +68,18 @@ impl Schedule {
     pub(crate) fn add(self: &Arc<Self>, claim: &Arc<Claim>) {
         let now = self.host.now();
         let mut agenda = self.agenda();
+        let before = agenda.next();
         agenda.fresh.insert(claim.serial, claim.clone());
         agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
         if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
             agenda.put(claim, renew_at(now, term).min(claim.hold().deadline.unwrap_or_default()));
         }
+        // The task sleeps until `before` at the latest: waking it for less would cost each grant a thread change.
+        let is_sooner = before.is_none_or(|before| agenda.next() < Some(before));
         drop(agenda);
-        self.wake();
+        if is_sooner {
+            self.wake();
+        }
     }
 
     /// Takes on a shared lease that was just opened.
@@ -161,15 +166,14 @@ impl Schedule {
         };
         (due, fresh)
     }
-
-    fn next(&self) -> Option<Moment> {
-        let agenda = self.agenda();
-        let first = agenda.due.first_key_value().map(|((at, _), _)| *at);
-        first.into_iter().chain(agenda.attend_at).min()
-    }
 }
 
 impl Agenda {
+    fn next(&self) -> Option<Moment> {
+        let first = self.due.first_key_value().map(|((at, _), _)| *at);
+        first.into_iter().chain(self.attend_at).min()
+    }
+
     fn put(&mut self, claim: &Arc<Claim>, at: Moment) {
         claim.due.store(at.as_nanos(), Ordering::Relaxed);
         self.due.insert((at, claim.serial), Entry::Claim(claim.clone()));
@@ -216,7 +220,7 @@ async fn keepalive(schedule: Arc<Schedule>) {
         for (lease, claims) in batches.into_values() {
             schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
         }
-        let next = schedule.next();
+        let next = schedule.agenda().next();
         tokio::select! {
             biased;
             () = schedule.changed.notified() => {}
