@@ -3,13 +3,13 @@
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
+use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP};
 
 use crate::scene::{Scene, alive, kill, me, stat, trial, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = Command::new("tmux").arg("-V").output().is_err();
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 15] = [
         ("terminal_ctrl_c_arrives_once", ctrl_c),
         ("terminal_ctrl_z_and_fg", ctrl_z),
         ("terminal_job_stops_itself", stops_itself),
@@ -18,9 +18,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("terminal_job_reads_the_terminal", reads),
         ("terminal_waiting_ends_by_ctrl_c", waiting_ctrl_c),
         ("terminal_suspended_waiting_does_not_start", waiting_ctrl_z),
+        ("terminal_suspended_between_lock_and_job", suspended_between),
         ("terminal_signals_to_us_are_forwarded", forwarded),
         ("terminal_relay_killed", relay_killed),
         ("terminal_group_killed_or_stopped", group),
+        ("terminal_guardian_stopped_then_supervisor_killed", guardian_stopped),
         ("terminal_ctrl_c_leaves_a_loop", loops),
         ("terminal_interactive_shell", shell),
     ];
@@ -221,6 +223,23 @@ fn waiting_ctrl_z() {
     }
 }
 
+/// The lock is acquired while the relay is stopped, and before it goes on it is told to stop once more.
+fn suspended_between() {
+    let terminal = Terminal::open();
+    terminal.run("wait=300 ttl=600 grace=200 every=50", &format!("{} role:leaf job", me().display()));
+    kill(terminal.scene.read("caller"), SIGSTOP);
+    terminal.renewals_go_on();
+    kill(terminal.scene.read("supervisor"), SIGTSTP);
+    // Time for the supervisor to read that before the relay answers its first question.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    kill(terminal.scene.read("caller"), SIGCONT);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    terminal.is_in("caller", &["T"]);
+    assert!(!terminal.scene.path().join("job").exists());
+    terminal.keys(&["fg", "Enter"]);
+    let _ = terminal.scene.last_stamp("job");
+}
+
 fn forwarded() {
     for script in BOTH {
         let terminal = Terminal::open();
@@ -260,6 +279,20 @@ fn group() {
         // A relay that is stopped does not hold the supervisor up.
         until("supervisor", || (!alive(supervisor)).then_some(()));
     }
+}
+
+/// Elsewhere the kernel continues a stopped group that loses its supervisor, but this group has a shell.
+fn guardian_stopped() {
+    let terminal = Terminal::open();
+    terminal.run("ttl=2000 grace=300 every=50", &format!("{} role:tree stubborn", me().display()));
+    terminal.scene.tree_is_up();
+    let (guardian, supervisor) = (terminal.scene.guardian(), terminal.scene.read("supervisor"));
+    kill(supervisor, SIGSTOP);
+    kill(guardian, SIGSTOP);
+    kill(supervisor, SIGKILL);
+    let died = terminal.scene.tree_is_dead();
+    assert!(died < terminal.scene.read("deadline"));
+    terminal.type_and_see("echo status=$?", "status=70");
 }
 
 fn loops() {
