@@ -9,12 +9,13 @@ use crate::scene::{Scene, alive, kill, me, stat, trial, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = Command::new("tmux").arg("-V").output().is_err();
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("terminal_ctrl_c_arrives_once", ctrl_c),
         ("terminal_ctrl_z_and_fg", ctrl_z),
         ("terminal_job_stops_itself", stops_itself),
         ("terminal_job_continued_from_outside", continued_from_outside),
         ("terminal_pager_in_a_pipe", pager),
+        ("terminal_pipe_ends_with_the_job", pipe_ends),
         ("terminal_job_reads_the_terminal", reads),
         ("terminal_waiting_ends_by_ctrl_c", waiting_ctrl_c),
         ("terminal_suspended_waiting_does_not_start", waiting_ctrl_z),
@@ -166,12 +167,25 @@ fn stops_itself() {
 
 fn continued_from_outside() {
     let terminal = Terminal::open();
-    terminal.run(LEASE, &format!("{} role:leaf job", me().display()));
-    let _ = terminal.scene.last_stamp("job");
+    terminal.run(LEASE, &counter());
+    let _: i32 = terminal.scene.read("job");
     terminal.keys(&["C-z"]);
     terminal.is_in("caller", &["T"]);
     kill(terminal.scene.read("job"), SIGCONT);
     terminal.is_in("caller", &["S", "R"]);
+    // That we go on with it must not come back to the job.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    signals(&terminal, "18 ");
+}
+
+/// The reader must see the end of a pipe while the job, which has closed it, still runs.
+fn pipe_ends() {
+    for script in BOTH {
+        let terminal = Terminal::open();
+        let reader = "{ cat; test -e $SCENE/ended || echo ea''rly; }";
+        terminal.run(script, &format!("sh -c 'exec >/dev/null; sleep 1; : > $SCENE/ended' | {reader}"));
+        terminal.shows("early");
+    }
 }
 
 fn pager() {
