@@ -119,8 +119,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             story: "the end of a session is not told to the claims on it",
             edits: &[Edit {
                 file: "lease.rs",
-                right: "claim.lose(Loss::LeaseEnded);",
-                broken: "let _ = (claim, Loss::LeaseEnded);",
+                right: "claim.lose(loss);",
+                broken: "let _ = (claim, loss);",
             }],
         },
     ),
@@ -197,7 +197,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             edits: &[
                 Edit {
                     file: "engine/acquire.rs",
-                    right: "if until.is_some_and(|until| self.core.now() >= until) {",
+                    right: "if until.is_some_and(|until| now >= until) {",
                     broken: "if false {",
                 },
                 Edit {
