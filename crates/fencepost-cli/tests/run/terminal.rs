@@ -173,7 +173,6 @@ fn continued_from_outside() {
     terminal.is_in("caller", &["T"]);
     kill(terminal.scene.read("job"), SIGCONT);
     terminal.is_in("caller", &["S", "R"]);
-    // That we go on with it must not come back to the job.
     std::thread::sleep(std::time::Duration::from_millis(200));
     signals(&terminal, "18 ");
 }
@@ -244,7 +243,6 @@ fn suspended_between() {
     kill(terminal.scene.read("caller"), SIGSTOP);
     terminal.renewals_go_on();
     kill(terminal.scene.read("supervisor"), SIGTSTP);
-    // The supervisor reads that before the relay answers.
     std::thread::sleep(std::time::Duration::from_millis(100));
     kill(terminal.scene.read("caller"), SIGCONT);
     std::thread::sleep(std::time::Duration::from_millis(200));
