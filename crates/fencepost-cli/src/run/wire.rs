@@ -56,7 +56,8 @@ impl Channel {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
         let received = match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
-            Err(Errno::ECONNRESET) => return Ok(Received::End),
+            // The peer ended without reading all of ours. That is told once, ahead of what it had still sent.
+            Err(Errno::ECONNRESET) => return self.receive(),
             received => received?,
         };
         let passed = received.cmsgs()?.find_map(owned);
@@ -78,4 +79,20 @@ fn owned(control: ControlMessageOwned) -> Option<OwnedFd> {
     let ControlMessageOwned::ScmRights(fds) = control else { return None };
     // SAFETY: the kernel has just installed this descriptor for us, and nobody else knows of it.
     fds.first().map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_a_peer_that_read_nothing_are_heard() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        ours.send(&1, None).unwrap();
+        theirs.send(&2, None).unwrap();
+        drop(theirs);
+        assert!(matches!(ours.receive::<i32>().unwrap(), Received::Message(2, None)));
+        assert!(matches!(ours.receive::<i32>().unwrap(), Received::End));
+        assert!(ours.send(&3, None).is_err());
+    }
 }

@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("deadline_supervisor_killed_stubborn", || supervisor_killed("stubborn")),
         trial("deadline_supervisor_stopped", || supervisor_stopped("")),
         trial("deadline_supervisor_stopped_stubborn", || supervisor_stopped("stubborn")),
+        trial("deadline_supervisors_group_killed", supervisors_group_killed),
         trial("renewals_keep_the_job_alive", renewals_keep_it_alive),
         trial("lost_kills_everything_first", lost),
         trial("guardian_killed", guardian_killed),
@@ -60,6 +61,12 @@ fn supervisor_killed(how: &str) {
     dead_before_the_deadline(&scene);
     let took = (scene.last_stamp("daemon").saturating_sub(killed)) / 1_000_000;
     assert!(took < 350, "the job lived on for {took} ms");
+}
+
+fn supervisors_group_killed() {
+    let scene = tree("ttl=3000 grace=300 every=100", "stubborn");
+    kill(-scene.read::<i32>("supervisor"), SIGKILL);
+    dead_before_the_deadline(&scene);
 }
 
 fn supervisor_stopped(how: &str) {

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP};
+use nix::sys::signal::Signal::{SIGCONT, SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1};
 
 use crate::scene::{Scene, alive, kill, me, stat, trial, until};
 
@@ -41,8 +41,8 @@ struct Terminal {
 impl Terminal {
     fn open() -> Self {
         let terminal = Self { scene: Scene::new() };
-        let shell = "exec env PS1='prompt$ ' bash --norc --noprofile -i";
         let scene = format!("SCENE={}", terminal.scene.path().display());
+        let shell = "exec env PS1='prompt$ ' bash --norc --noprofile -i";
         terminal.tmux(&["-f/dev/null", "new-session", "-d", "-x120", "-y40", "-e", &scene, shell]);
         terminal.shows("prompt$");
         terminal
@@ -123,7 +123,7 @@ fn ctrl_c() {
         signals(&terminal, "2 ");
         terminal.keys(&["C-\\"]);
         signals(&terminal, "2 3 ");
-        // Time for a second one to arrive, if there were any.
+        // Time for a second one to arrive.
         std::thread::sleep(std::time::Duration::from_millis(200));
         signals(&terminal, "2 3 ");
         kill(terminal.scene.read("job"), SIGTERM);
@@ -140,10 +140,10 @@ fn ctrl_z() {
             terminal.keys(&["C-z"]);
             terminal.shows("Stopped");
             terminal.is_in("job", &["T"]);
-            terminal.type_and_see("echo $((40+2))", "42");
             if script == LEASE {
                 terminal.renewals_go_on();
             }
+            terminal.type_and_see("echo $((40+2))", "42");
             terminal.keys(&["clear; fg", "Enter"]);
             terminal.is_in("job", &["S", "R"]);
             terminal.is_in("caller", &["S", "R"]);
@@ -173,7 +173,6 @@ fn continued_from_outside() {
     terminal.is_in("caller", &["T"]);
     kill(terminal.scene.read("job"), SIGCONT);
     terminal.is_in("caller", &["S", "R"]);
-    // That we go on with it must not come back to the job.
     std::thread::sleep(std::time::Duration::from_millis(200));
     signals(&terminal, "18 ");
 }
@@ -204,8 +203,8 @@ fn pager() {
 fn reads() {
     for script in BOTH {
         let terminal = Terminal::open();
-        terminal.run(script, "sh -c 'read line; echo got=$line'");
-        until("the prompt to go", || (!terminal.screen().contains("prompt$ ")).then_some(()));
+        terminal.run(script, "sh -c 'echo rea''dy; read line; echo got=$line'");
+        terminal.shows("ready");
         terminal.type_and_see("hello", "got=hello");
     }
 }
@@ -244,7 +243,6 @@ fn suspended_between() {
     kill(terminal.scene.read("caller"), SIGSTOP);
     terminal.renewals_go_on();
     kill(terminal.scene.read("supervisor"), SIGTSTP);
-    // Time for the supervisor to read that before the relay answers its first question.
     std::thread::sleep(std::time::Duration::from_millis(100));
     kill(terminal.scene.read("caller"), SIGCONT);
     std::thread::sleep(std::time::Duration::from_millis(200));
@@ -259,10 +257,10 @@ fn forwarded() {
         let terminal = Terminal::open();
         terminal.run(script, &counter());
         let _: i32 = terminal.scene.read("job");
-        crate::sys::kill(terminal.scene.read("caller"), 10).expect("it runs");
-        signals(&terminal, "10 ");
-        crate::sys::kill(terminal.scene.read("caller"), 2).expect("it runs");
-        signals(&terminal, "10 2 ");
+        for (signal, seen) in [(SIGUSR1, "10 "), (SIGINT, "10 2 ")] {
+            kill(terminal.scene.read("caller"), signal);
+            signals(&terminal, seen);
+        }
         kill(terminal.scene.read("caller"), SIGTERM);
         terminal.type_and_see("echo status=$?", "status=9");
     }
@@ -273,8 +271,7 @@ fn relay_killed() {
     terminal.run(LEASE, &format!("{} role:tree stubborn", me().display()));
     terminal.scene.tree_is_up();
     kill(terminal.scene.read("caller"), SIGKILL);
-    let died = terminal.scene.tree_is_dead();
-    assert!(died < terminal.scene.read("over"));
+    assert!(terminal.scene.tree_is_dead() < terminal.scene.read("over"));
 }
 
 fn group() {
@@ -287,8 +284,7 @@ fn group() {
         );
         terminal.scene.tree_is_up();
         kill(-terminal.scene.read::<i32>("caller"), signal);
-        let died = terminal.scene.tree_is_dead();
-        assert!(died < terminal.scene.read("deadline"), "{signal}");
+        assert!(terminal.scene.tree_is_dead() < terminal.scene.read("deadline"), "{signal}");
         let supervisor = terminal.scene.read("supervisor");
         // A relay that is stopped does not hold the supervisor up.
         until("supervisor", || (!alive(supervisor)).then_some(()));
@@ -304,8 +300,7 @@ fn guardian_stopped() {
     kill(supervisor, SIGSTOP);
     kill(guardian, SIGSTOP);
     kill(supervisor, SIGKILL);
-    let died = terminal.scene.tree_is_dead();
-    assert!(died < terminal.scene.read("deadline"));
+    assert!(terminal.scene.tree_is_dead() < terminal.scene.read("deadline"));
     terminal.type_and_see("echo status=$?", "status=70");
 }
 
