@@ -117,11 +117,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         "session_loss_is_ignored",
         Mutant {
             story: "the end of a session is not told to the claims on it",
-            edits: &[Edit {
-                file: "lease.rs",
-                right: "claim.lose(loss);",
-                broken: "let _ = (claim, loss);",
-            }],
+            edits: &[Edit { file: "lease.rs", right: "claim.lose(loss);", broken: "let _ = (claim, loss);" }],
         },
     ),
     (
