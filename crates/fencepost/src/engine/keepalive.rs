@@ -19,6 +19,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use crate::{
     claim::{Claim, Loss},
@@ -218,7 +219,8 @@ async fn keepalive(schedule: Arc<Schedule>) {
             }
         }
         for (lease, claims) in batches.into_values() {
-            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
+            let span = tracing::debug_span!("renew", claims = claims.len());
+            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims).instrument(span)));
         }
         let next = schedule.agenda().next();
         tokio::select! {
