@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencepost::{
-    ErrorKind, Locker, Loss, SystemHost, blocking,
+    ErrorKind, Locker, Loss, SystemHost, Token, blocking,
     driver::{Fail, Host},
 };
 use fencepost_lab::leased::{self, Control, Server, Terms};
@@ -140,6 +140,17 @@ fn a_request_is_unknown_when_it_was_cut_and_unavailable_when_it_was_never_sent()
         let _ = driver.inspect(&lock).await;
         let nobody = driver.inspect(&lock).await;
         assert!(matches!(nobody, Err(Fail::Unavailable(_))), "{nobody:?}");
+    });
+}
+
+#[test]
+fn a_floor_is_exceeded() {
+    let server = Server::start().expect("a server");
+    blocking::wait(async {
+        let floor = Token::new(1 << 40).expect("it is not 0");
+        let locker = connect(&server.url(Terms::Session)).await;
+        let guard = locker.lock("a").ttl(TTL).floor(floor).acquire().await.expect("it is free");
+        assert!(guard.token() > floor);
     });
 }
 
