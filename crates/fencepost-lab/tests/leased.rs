@@ -9,10 +9,13 @@ use std::{
 };
 
 use fencepost::{
-    ErrorKind, Locker, Loss, SystemHost, blocking,
+    ErrorKind, Locker, Loss, SystemHost, Token, blocking,
     driver::{Fail, Host},
 };
-use fencepost_lab::leased::{self, Control, Server, Terms};
+use fencepost_lab::{
+    leased::{self, Control, Server, Terms},
+    proxy::Proxy,
+};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -140,6 +143,32 @@ fn a_request_is_unknown_when_it_was_cut_and_unavailable_when_it_was_never_sent()
         let _ = driver.inspect(&lock).await;
         let nobody = driver.inspect(&lock).await;
         assert!(matches!(nobody, Err(Fail::Unavailable(_))), "{nobody:?}");
+    });
+}
+
+#[test]
+fn a_cut_does_not_start_a_storm_of_connections() {
+    let server = Server::start().expect("a server");
+    let proxy = Proxy::start(server.addr()).expect("a proxy, which counts");
+    blocking::wait(async {
+        let locker = connect(&format!("lab://{}?lease=claim&path=subject", proxy.addr())).await;
+        let guard = locker.lock("a").ttl(TTL).acquire().await.expect("it is free");
+        server.remote().send(Control::Cut).expect("it does as it is told");
+        assert_eq!(guard.lost().await, Loss::Deadline);
+        // Six renewals fit into a term, and the notice of the cut hastens one more.
+        let connections = proxy.connections();
+        assert!((2..20).contains(&connections), "{connections} connections");
+    });
+}
+
+#[test]
+fn a_floor_is_exceeded() {
+    let server = Server::start().expect("a server");
+    blocking::wait(async {
+        let floor = Token::new(1 << 40).expect("it is not 0");
+        let locker = connect(&server.url(Terms::Session)).await;
+        let guard = locker.lock("a").ttl(TTL).floor(floor).acquire().await.expect("it is free");
+        assert!(guard.token() > floor);
     });
 }
 
