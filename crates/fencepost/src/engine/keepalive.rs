@@ -99,21 +99,28 @@ impl Schedule {
         agenda.take(claim);
     }
 
-    /// Verifies a held claim now.
+    /// Verifies a held claim soon.
     pub(crate) fn hasten(self: &Arc<Self>, claim: &Arc<Claim>) {
         let mut agenda = self.agenda();
         if agenda.take(claim).is_some() {
-            agenda.put(claim, self.host.now());
+            agenda.put(claim, soon(self.host.now(), claim.lease()));
             drop(agenda);
             self.wake();
         }
     }
 
-    /// Verifies a shared lease now.
+    /// Verifies a shared lease soon.
     pub(crate) fn hasten_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if self.move_lease(lease, self.host.now()) {
+        if self.move_lease(lease, soon(self.host.now(), lease)) {
             self.wake();
         }
+    }
+
+    /// Drops a shared lease that is about to be closed.
+    pub(crate) fn remove_lease(&self, lease: &Arc<Lease>) {
+        self.agenda()
+            .due
+            .retain(|_, entry| !matches!(entry, Entry::Lease(other) if Arc::ptr_eq(other, lease)));
     }
 
     /// Moves a shared lease to another moment of the schedule, if it is on it. Leases are few: looking at all is cheap
@@ -191,6 +198,15 @@ impl Agenda {
 fn renew_at(now: Moment, term: Duration) -> Moment {
     let (at, grid) = ((now + term / 3).as_nanos(), (term.as_nanos() / 12).clamp(1, u64::MAX.into()) as u64);
     Moment::from_nanos(at - at % grid)
+}
+
+/// When to verify what a driver doubts: at the next of a few moments a second, so that a driver that doubts at every
+/// failed reconnect asks no more often than that.
+fn soon(now: Moment, lease: &Lease) -> Moment {
+    let grid =
+        (lease.term().unwrap_or_default() / 48).clamp(Duration::from_millis(1), Duration::from_millis(250));
+    let (now, grid) = (now.as_nanos(), grid.as_nanos() as u64);
+    Moment::from_nanos(now - now % grid + grid)
 }
 
 async fn keepalive(schedule: Arc<Schedule>) {
