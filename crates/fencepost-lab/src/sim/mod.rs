@@ -80,6 +80,7 @@ impl Sky {
             },
             // Late replies, so that what was counted from one is wrong when the server then falls silent.
             Self::Freezes => Weather { slow: 30, ..Weather::default() },
+            Self::Takings => Weather { ambush: 10, ..Weather::default() },
             Self::Echoes => Weather { repeat: 10, ..Weather::default() },
             _ => Weather::default(),
         }
@@ -140,8 +141,8 @@ struct Tally {
     waiting: BTreeMap<String, (String, Duration)>,
     /// Since when a lock has no holder.
     free_since: BTreeMap<&'static str, Duration>,
-    /// Until when the holder of a token cannot know that its lock was taken away.
-    excused_until: BTreeMap<u64, Duration>,
+    /// When as many stood in line for a lock as wait for it.
+    in_order: BTreeMap<&'static str, Duration>,
 }
 
 impl World {
@@ -179,13 +180,10 @@ impl World {
     fn check_beliefs(&self) {
         let mut tally = self.tally();
         tally.believers.retain(|believer| !believer.is_over());
-        let (now, mut wrong) = (self.clock.now(), Vec::new());
+        let mut wrong = Vec::new();
         for believer in tally.believers.iter().filter(|believer| believer.believes()) {
             let holder = self.net.at_server(|service, at| service.holder(&believer.lock, at));
-            let excused = match tally.excused_until.get(&believer.token) {
-                Some(end) => now < *end,
-                None => self.sky == Sky::Steps,
-            };
+            let excused = self.sky == Sky::Steps || self.net.is_excused(believer.token);
             if holder != Some(believer.token) && !excused {
                 wrong.push(format!(
                     "{} is believed held by {} but belongs to {holder:?}",
@@ -214,12 +212,22 @@ impl World {
             if self.net.at_server(|service, at| service.holder(lock, at)).is_some() {
                 tally.free_since.insert(lock, now);
             }
+            let waiting = tally.waiting.values().filter(|(name, _)| name == lock).count();
+            if waiting <= self.net.at_server(|service, at| service.waiting(lock, at)) {
+                tally.in_order.insert(lock, now);
+            }
         }
         let free_since = |lock: &str| tally.free_since.get(lock).copied().unwrap_or_default();
         let stranded = |(lock, since): &(String, Duration)| now > free_since(lock).max(*since) + bound;
         let stranded: Vec<_> =
             tally.waiting.iter().filter(|(_, wait)| stranded(wait)).map(|(who, _)| who.clone()).collect();
+        let forgotten =
+            LOCKS.iter().filter(|lock| now > tally.in_order.get(*lock).copied().unwrap_or_default() + bound);
+        let forgotten: Vec<_> = forgotten.collect();
         drop(tally);
+        forgotten
+            .into_iter()
+            .for_each(|lock| self.violation(format!("more wait for {lock} than stand in line")));
         stranded.into_iter().for_each(|who| self.violation(format!("{who} waits for a lock that is free")));
     }
 }
@@ -353,12 +361,5 @@ fn take_away(world: &Arc<World>) {
         world.net.at_server(|service, now| if wipe { service.wipe() } else { service.force_out(lock, now) });
     let tells = world.dice.chance(50);
     let excuse = if tells { Duration::from_millis(20) } else { TTL / 2 };
-    for taken in taken {
-        if let Some(token) = taken.token {
-            world.tally().excused_until.insert(token, world.clock.now() + excuse);
-        }
-        if tells {
-            world.net.tell_gone(taken.id);
-        }
-    }
+    taken.into_iter().for_each(|taken| world.net.taken(taken, tells, excuse));
 }
