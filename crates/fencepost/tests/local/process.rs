@@ -213,7 +213,7 @@ fn a_child_that_is_given_nothing_inherits_nothing() {
     let root = TestRoot::new();
     let locker = root.connect();
     let _guard = wait(locker.lock(LOCK).acquire()).unwrap();
-    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let inherited = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let inherited = inherited.filter(|path| path.starts_with(root.path())).count();

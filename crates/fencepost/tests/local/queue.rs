@@ -203,6 +203,39 @@ fn a_forced_out_holder_is_told_and_the_token_rises() {
 }
 
 #[test]
+fn a_holder_that_is_watched_and_the_next_in_line_are_told_at_once() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+    let waiter = acquire_aside(locker.lock(LOCK));
+    until_waiting(&locker, 1);
+    // The engine begins to watch a holder within a second.
+    std::thread::sleep(Duration::from_millis(1300));
+    let start = now();
+    wait(locker.force_unlock(LOCK)).unwrap();
+    wait(guard.lost());
+    // The one who was forced out still has its ticket open.
+    let next = waiter.join().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    drop(guard);
+    wait(next.release()).unwrap();
+}
+
+#[test]
+fn no_wake_up_is_lost_between_the_look_and_the_wait() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let start = now();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(wait(locker.lock(LOCK).acquire()).unwrap())));
+        }
+    });
+    // A lost one is made up for after a second.
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+}
+
+#[test]
 fn a_release_tells_the_truth_also_before_the_holder_is_told() {
     let root = TestRoot::new();
     let (locker, operator) = (root.connect(), root.connect());

@@ -153,7 +153,7 @@ fn play() {
             let locker = wait(Locker::connect(&url)).unwrap();
             let guard = wait(locker.lock(LOCK).acquire()).unwrap();
             let heir = fencepost::local::inherit(&guard).unwrap();
-            let mut job = std::process::Command::new("sleep").arg("1000").stdin(heir).spawn().unwrap();
+            let mut job = std::process::Command::new("sleep").arg("30").stdin(heir).spawn().unwrap();
             say(job.id());
             listen_for_command();
             wait(guard.release()).unwrap();
