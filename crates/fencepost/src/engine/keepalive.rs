@@ -19,6 +19,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use crate::{
     claim::{Claim, Loss},
@@ -196,7 +197,9 @@ async fn keepalive(schedule: Arc<Schedule>) {
     while !schedule.stopped.load(Ordering::Acquire) {
         let (due, fresh) = schedule.take_due(schedule.host.now());
         if !fresh.is_empty() {
-            schedule.driver.attend(&fresh);
+            // As a task, like every call of a driver: one that panics must not end the renewals of all others.
+            let driver = schedule.driver.clone();
+            schedule.host.spawn(Box::pin(async move { driver.attend(&fresh) }));
         }
         let mut batches: BTreeMap<u64, (Arc<Lease>, Vec<Arc<Claim>>)> = BTreeMap::new();
         for entry in due {
@@ -218,7 +221,8 @@ async fn keepalive(schedule: Arc<Schedule>) {
             }
         }
         for (lease, claims) in batches.into_values() {
-            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
+            let span = tracing::debug_span!("renew", claims = claims.len());
+            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims).instrument(span)));
         }
         let next = schedule.agenda().next();
         tokio::select! {
