@@ -4,7 +4,7 @@ use std::{fs::File, sync::mpsc::channel, time::Duration};
 
 use fencepost::{ErrorKind, State, blocking::wait};
 
-use crate::support::{LOCK, TestRoot, acquire_aside, now, status, until, until_waiting};
+use crate::support::{LOCK, TestRoot, acquire_aside, now, status, until, until_lost, until_waiting};
 
 #[test]
 fn the_lock_is_handed_on_in_the_order_of_arrival() {
@@ -193,8 +193,7 @@ fn a_forced_out_holder_is_told_and_the_token_rises() {
     let out = wait(operator.force_unlock(LOCK)).unwrap();
     assert_eq!(out.holder.unwrap().owner.unwrap().label.as_deref(), Some("out"));
     assert!(out.token > guard.token());
-    wait(guard.lost());
-    assert!(!guard.is_held());
+    until_lost(&guard);
     assert_eq!(wait(guard.release()).unwrap_err().kind(), ErrorKind::Lost);
     // The waiter's number is older than the operator's token: it must not get the lock with it.
     let next = waiter.join().unwrap();
@@ -213,7 +212,7 @@ fn a_holder_that_is_watched_and_the_next_in_line_are_told_at_once() {
     std::thread::sleep(Duration::from_millis(1300));
     let start = now();
     wait(locker.force_unlock(LOCK)).unwrap();
-    wait(guard.lost());
+    until_lost(&guard);
     // The one who was forced out still has its ticket open.
     let next = waiter.join().unwrap();
     assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
@@ -256,7 +255,7 @@ fn a_deleted_root_is_a_loss_and_is_made_again() {
     let away = root.path().with_file_name("away");
     std::fs::rename(root.path(), &away).unwrap();
     std::fs::remove_dir_all(away).unwrap();
-    wait(guard.lost());
+    until_lost(&guard);
     let next = waiter.join().unwrap();
     assert!(next.token() > guard.token());
     assert_eq!(root.connect().about().lineage, *guard.lineage());

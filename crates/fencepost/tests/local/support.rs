@@ -65,6 +65,10 @@ pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
+pub(crate) fn until_lost(guard: &Guard) {
+    until("the loss is told", || !guard.is_held());
+}
+
 pub(crate) fn status(locker: &Locker) -> Status {
     wait(locker.inspect(LOCK)).unwrap()
 }
