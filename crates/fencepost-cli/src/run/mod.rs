@@ -31,6 +31,7 @@ mod outcome;
 mod relay;
 mod schedule;
 mod signals;
+mod spawn;
 mod supervise;
 mod tree;
 mod wake;
