@@ -54,7 +54,8 @@ impl Job<'_> {
     /// Takes the lock, runs the command, gives the lock back.
     fn under_lock(&self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
         let wanted = &self.run.wanted;
-        let connecting = self.backend.connect(self.global.quiet, wanted.connect_timeout);
+        let connecting =
+            self.backend.connect_on(supervisor.host(), self.global.quiet, wanted.connect_timeout);
         let locker = match supervisor.wait_for(connecting)? {
             Waited::Interrupted(signal) => return Ok(exit::of_signal(signal)),
             Waited::Done(Err(error)) => return Ok(report::fail(Backend::code(&error), error)),

@@ -27,6 +27,7 @@ mod guardian;
 mod inherited;
 mod job;
 mod keeper;
+mod late;
 mod outcome;
 mod relay;
 mod schedule;

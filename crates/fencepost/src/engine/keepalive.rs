@@ -68,13 +68,18 @@ impl Schedule {
     pub(crate) fn add(self: &Arc<Self>, claim: &Arc<Claim>) {
         let now = self.host.now();
         let mut agenda = self.agenda();
+        let next = agenda.next();
         agenda.fresh.insert(claim.serial, claim.clone());
         agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
         if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
             agenda.put(claim, renew_at(now, term).min(claim.hold().deadline.unwrap_or_default()));
         }
+        let is_next = agenda.next() != next;
         drop(agenda);
-        self.wake();
+        // Waking the task for each short lock would cost more than the lock.
+        if is_next {
+            self.wake();
+        }
     }
 
     /// Takes on a shared lease that was just opened.
@@ -138,7 +143,8 @@ impl Schedule {
         if self.started.swap(true, Ordering::AcqRel) {
             self.changed.notify_one();
         } else {
-            self.host.spawn(Box::pin(keepalive(self.clone())));
+            let at = self.agenda().next().unwrap_or_default();
+            self.host.spawn_later(at, Box::pin(keepalive(self.clone())));
         }
     }
 
@@ -161,15 +167,15 @@ impl Schedule {
         };
         (due, fresh)
     }
-
-    fn next(&self) -> Option<Moment> {
-        let agenda = self.agenda();
-        let first = agenda.due.first_key_value().map(|((at, _), _)| *at);
-        first.into_iter().chain(agenda.attend_at).min()
-    }
 }
 
 impl Agenda {
+    /// The next moment to look at something.
+    fn next(&self) -> Option<Moment> {
+        let first = self.due.first_key_value().map(|((at, _), _)| *at);
+        first.into_iter().chain(self.attend_at).min()
+    }
+
     fn put(&mut self, claim: &Arc<Claim>, at: Moment) {
         claim.due.store(at.as_nanos(), Ordering::Relaxed);
         self.due.insert((at, claim.serial), Entry::Claim(claim.clone()));
@@ -216,7 +222,7 @@ async fn keepalive(schedule: Arc<Schedule>) {
         for (lease, claims) in batches.into_values() {
             schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
         }
-        let next = schedule.next();
+        let next = schedule.agenda().next();
         tokio::select! {
             biased;
             () = schedule.changed.notified() => {}

@@ -47,6 +47,11 @@ impl Host for SystemHost {
         runtime().spawn(task);
     }
 
+    /// At once: only a thread of our own can tell when the time has come.
+    fn spawn_later(&self, _at: Moment, task: Fut<'static, ()>) {
+        self.spawn(task);
+    }
+
     fn within(&self, f: &mut dyn FnMut()) {
         let _context = RUNTIME.get().map(Handle::enter);
         f();
