@@ -76,3 +76,46 @@ impl Host for LateHost {
         SystemHost.random()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Receiver};
+    use std::time::Duration;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+
+    fn keep(host: &LateHost, at: Moment) -> Receiver<()> {
+        let (done, told) = mpsc::channel();
+        host.spawn_later(at, Box::pin(async move { done.send(()).expect("the test waits") }));
+        told
+    }
+
+    #[test]
+    fn a_task_is_kept_until_its_time_has_come() {
+        let host = LateHost::default();
+        let at = host.now() + SOON;
+        let told = keep(&host, at);
+        assert_eq!(host.wake_at(), Some(at.as_nanos()));
+        while host.now() < at {
+            assert!(told.try_recv().is_err());
+            host.start_due();
+        }
+        host.start_due();
+        told.recv_timeout(Duration::from_secs(10)).expect("the task runs");
+        assert_eq!(host.wake_at(), None);
+    }
+
+    #[test]
+    fn once_the_thread_is_there_nothing_is_kept() {
+        let host = LateHost::default();
+        let far = host.now() + Duration::from_secs(3600);
+        let early = keep(&host, far);
+        host.spawn(Box::pin(async {}));
+        let late = keep(&host, far);
+        for told in [early, late] {
+            told.recv_timeout(Duration::from_secs(10)).expect("the task runs");
+        }
+    }
+}
