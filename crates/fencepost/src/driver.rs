@@ -221,6 +221,23 @@ pub struct About {
     pub caveat: &'static str,
 }
 
+impl About {
+    /// Whether the backend reaches `level`.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, with what it reaches and why it is no more.
+    pub fn require(&self, level: Level) -> Result<(), Error> {
+        if self.level.is_some_and(|reached| reached >= level) {
+            return Ok(());
+        }
+        let reaches = self.level.map_or("no level".into(), |reached| format!("level={reached}"));
+        let (scheme, decides, caveat) = (self.scheme, self.decides, self.caveat);
+        let text = format!("{scheme}: reaches {reaches}, not level={level}: decided by {decides}; {caveat}");
+        Err(Error::new(ErrorKind::Unsupported, text))
+    }
+}
+
 /// What a caller can require of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {

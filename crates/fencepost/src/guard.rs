@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, sync::Arc};
 
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::{
     claim::{Claim, Hold, Loss, State},
@@ -129,7 +130,8 @@ impl Guard {
     /// Safe: once called, the release goes on in the background if the future is dropped.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + 'static {
         let host = self.ward.core.host.clone();
-        offload(host, Box::pin(engine::release(self.ward)))
+        let span = tracing::debug_span!("release", lock = %self.lock(), token = %self.token);
+        offload(host, Box::pin(engine::release(self.ward).instrument(span)))
     }
 
     /// The claim behind the guard, for a driver's own extensions.

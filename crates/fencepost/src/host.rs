@@ -64,7 +64,8 @@ pub trait Host: Send + Sync + 'static {
     /// thread for it alone may keep it until then.
     fn spawn_later(&self, at: Moment, task: Fut<'static, ()>);
 
-    /// Runs `f` at once on this thread, in a context in which a driver's sockets may be polled.
+    /// Runs `f` at once on this thread, in a context in which a driver's sockets may be polled. The real host has that
+    /// context once a locker with leases is made; a driver connects in a task of the host, not at its first poll.
     fn within(&self, f: &mut dyn FnMut());
 
     /// 64 bits that nobody can guess, or that a seed determines in a simulation.

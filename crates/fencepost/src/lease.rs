@@ -121,6 +121,11 @@ impl Lease {
         }
     }
 
+    /// Whether no claim hangs on this lease; asked of leases at hand, which one table holds.
+    pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
+        if self.is_shared() { self.claims().is_empty() } else { Arc::strong_count(self) == 1 }
+    }
+
     /// Whether new claims may still be put on this lease.
     pub(crate) fn is_usable(&self, now: Moment) -> bool {
         match *self.life() {

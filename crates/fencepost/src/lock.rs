@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tracing::Instrument;
+
 use crate::{
-    driver::{Intent, LeaseKind},
+    driver::{Intent, LeaseKind, Level},
     engine::{self, Core, Want, offload},
     error::{Error, ErrorKind},
     guard::Guard,
@@ -29,6 +31,7 @@ pub struct Lock {
     patience: Duration,
     label: Option<String>,
     floor: Option<Token>,
+    level: Option<Level>,
 }
 
 impl Lock {
@@ -41,6 +44,7 @@ impl Lock {
             patience: DEFAULT_PATIENCE,
             label: None,
             floor: None,
+            level: None,
         }
     }
 
@@ -75,6 +79,12 @@ impl Lock {
         self
     }
 
+    /// What the backend must promise for this lock; checked by the acquire.
+    pub fn require(mut self, level: Level) -> Self {
+        self.level = Some(level);
+        self
+    }
+
     /// Waits for the lock and takes it.
     ///
     /// # Errors
@@ -99,8 +109,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire(&self) -> Result<Guard, Error> {
-        let want = self.want(Intent::Wait)?;
-        offload(self.core.host.clone(), Box::pin(engine::acquire(self.core.clone(), want))).await
+        self.take(Intent::Wait).await
     }
 
     /// Takes the lock if it is free, without standing in line.
@@ -113,8 +122,14 @@ impl Lock {
     ///
     /// Safe: as [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Guard, Error> {
-        let want = self.want(Intent::Try)?;
-        offload(self.core.host.clone(), Box::pin(engine::acquire(self.core.clone(), want))).await
+        self.take(Intent::Try).await
+    }
+
+    async fn take(&self, intent: Intent) -> Result<Guard, Error> {
+        let want = self.want(intent)?;
+        let span = tracing::debug_span!("acquire", lock = %want.lock, ?intent);
+        let acquire = engine::acquire(self.core.clone(), want).instrument(span);
+        offload(self.core.host.clone(), Box::pin(acquire)).await
     }
 
     /// Checks the options and their relations, once for all backends.
@@ -122,6 +137,7 @@ impl Lock {
         let invalid = |text: String| Error::new(ErrorKind::Invalid, text);
         let lock = self.name.clone().map_err(invalid)?;
         let about = &self.core.about;
+        self.level.map_or(Ok(()), |level| about.require(level))?;
         if about.lease != LeaseKind::None && !about.ttl.contains(&self.ttl) {
             let (min, max) = (about.ttl.start(), about.ttl.end());
             return Err(invalid(format!(

@@ -8,7 +8,7 @@ use crate::{
     connect,
     driver::{About, Driver, Fail, ForcedOut, Fut, Host, Level, Status},
     engine::{self, Core, SystemHost, offload, to_its_end},
-    error::{Error, ErrorKind},
+    error::Error,
     lock::Lock,
     name::LockName,
 };
@@ -72,18 +72,8 @@ impl Locker {
     ///
     /// `Unsupported`, with the reason, if it does not.
     pub fn require(self, level: Level) -> Result<Self, Error> {
-        let about = self.about();
-        match about.level {
-            Some(reached) if reached >= level => Ok(self),
-            reached => {
-                let reaches = reached.map_or("no tokens".into(), |level| format!("{level:?}").to_lowercase());
-                let text = format!(
-                    "{} does not reach level={level}, only {reaches}: {} decide, and {}",
-                    about.scheme, about.decides, about.caveat
-                );
-                Err(Error::new(ErrorKind::Unsupported, text))
-            }
-        }
+        self.about().require(level)?;
+        Ok(self)
     }
 
     /// A lock of this name; what is wrong with the name is told by the acquire.

@@ -49,13 +49,18 @@ impl Channel {
         let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
         let mut bytes = match recv(fd, &mut [], look) {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
-            Ok(0) | Err(Errno::ECONNRESET) => return Ok(Received::End),
+            // The peer ended without reading all of ours. That is told once, ahead of what it had still sent.
+            Err(Errno::ECONNRESET) => return self.receive(),
+            Ok(0) => return Ok(Received::End),
             length => vec![0; length?],
         };
         let mut space = cmsg_space!([i32; 1]);
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let received = recvmsg::<()>(fd, &mut parts, Some(&mut space), flags)?;
+        let received = match recvmsg::<()>(fd, &mut parts, Some(&mut space), flags) {
+            Err(Errno::ECONNRESET) => return self.receive(),
+            received => received?,
+        };
         let passed = received.cmsgs()?.find_map(owned);
         Ok(Received::Message(serde_json::from_slice(&bytes)?, passed))
     }
@@ -72,4 +77,20 @@ fn owned(control: ControlMessageOwned) -> Option<OwnedFd> {
     let ControlMessageOwned::ScmRights(fds) = control else { return None };
     // SAFETY: the kernel has just installed this descriptor for us, and nobody else knows of it.
     fds.first().map(|&fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_a_peer_that_read_nothing_are_heard() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        ours.send(&1, None).unwrap();
+        theirs.send(&2, None).unwrap();
+        drop(theirs);
+        assert!(matches!(ours.receive::<i32>().unwrap(), Received::Message(2, None)));
+        assert!(matches!(ours.receive::<i32>().unwrap(), Received::End));
+        assert!(ours.send(&3, None).is_err());
+    }
 }

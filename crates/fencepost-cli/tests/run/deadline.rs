@@ -14,6 +14,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("deadline_supervisor_killed_stubborn", || supervisor_killed("stubborn")),
         trial("deadline_supervisor_stopped", || supervisor_stopped("")),
         trial("deadline_supervisor_stopped_stubborn", || supervisor_stopped("stubborn")),
+        trial("deadline_supervisors_group_killed", supervisors_group_killed),
         trial("renewals_keep_the_job_alive", renewals_keep_it_alive),
         trial("lost_kills_everything_first", lost),
         trial("guardian_killed", guardian_killed),
@@ -62,6 +63,12 @@ fn supervisor_killed(how: &str) {
     assert!(took < 350, "the job lived on for {took} ms");
 }
 
+fn supervisors_group_killed() {
+    let scene = tree("ttl=3000 grace=300 every=100", "stubborn");
+    kill(-scene.read::<i32>("supervisor"), SIGKILL);
+    dead_before_the_deadline(&scene);
+}
+
 fn supervisor_stopped(how: &str) {
     let mut scene = tree("ttl=1000 grace=300 every=100", how);
     kill(scene.read("supervisor"), SIGSTOP);
@@ -79,7 +86,7 @@ fn renewals_keep_it_alive() {
 }
 
 fn lost() {
-    for how in ["", "stubborn"] {
+    for how in ["", "half", "stubborn"] {
         for script in ["ttl=5000 every=100 lose=500 grace=300", "lose=500 grace=300"] {
             let mut scene = tree(script, how);
             let died = scene.tree_is_dead();
@@ -98,10 +105,15 @@ fn guardian_killed() {
 }
 
 fn guardian_stopped() {
-    let mut scene = tree("ttl=1500 grace=300 every=100 renewals=4", "stubborn");
+    let mut scene = tree("ttl=1500 grace=600 every=100 renewals=4", "");
     kill(scene.guardian(), SIGSTOP);
-    dead_before_the_deadline(&scene);
     assert_eq!(scene.code(), 76);
+    ended_by_term(&scene);
+}
+
+/// KILL, of whoever, would have come at most 100 ms before the deadline.
+fn ended_by_term(scene: &Scene) {
+    assert!(scene.read::<u64>("over") + 200_000_000 < scene.read("deadline"));
 }
 
 fn guardian_stopped_then_supervisor_killed() {
@@ -193,8 +205,8 @@ fn max_hold(script: &str) {
 }
 
 fn stopped_job() {
-    let mut scene = tree("ttl=1000 grace=400 every=100 renewals=2", "");
+    let mut scene = tree("ttl=1000 grace=600 every=100 renewals=2", "");
     TREE.iter().for_each(|name| kill(scene.read(name), SIGSTOP));
-    dead_before_the_deadline(&scene);
     assert_eq!(scene.code(), 76);
+    ended_by_term(&scene);
 }

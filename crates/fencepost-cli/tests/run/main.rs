@@ -31,6 +31,10 @@ fn main() -> ExitCode {
         Some("role:leaf") => worker::leaf(&arguments.next().expect("a name")),
         Some("role:count") => worker::count_signals(),
         _ => {
+            // A runner in the background ignores the keys of the terminal, and what it starts would as well.
+            for signal in [nix::libc::SIGHUP, nix::libc::SIGINT, nix::libc::SIGQUIT] {
+                sys::set_ignored(signal, false);
+            }
             let trials =
                 [deadline::trials(), init::trials(), plain::trials(), signal::trials(), terminal::trials()];
             let arguments = libtest_mimic::Arguments::from_args();

@@ -3,24 +3,27 @@
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
+use nix::sys::signal::Signal::{SIGCONT, SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP, SIGUSR1};
 
 use crate::scene::{Scene, alive, kill, me, stat, trial, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let missing = Command::new("tmux").arg("-V").output().is_err();
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 16] = [
         ("terminal_ctrl_c_arrives_once", ctrl_c),
         ("terminal_ctrl_z_and_fg", ctrl_z),
         ("terminal_job_stops_itself", stops_itself),
         ("terminal_job_continued_from_outside", continued_from_outside),
         ("terminal_pager_in_a_pipe", pager),
+        ("terminal_pipe_ends_with_the_job", pipe_ends),
         ("terminal_job_reads_the_terminal", reads),
         ("terminal_waiting_ends_by_ctrl_c", waiting_ctrl_c),
         ("terminal_suspended_waiting_does_not_start", waiting_ctrl_z),
+        ("terminal_suspended_between_lock_and_job", suspended_between),
         ("terminal_signals_to_us_are_forwarded", forwarded),
         ("terminal_relay_killed", relay_killed),
         ("terminal_group_killed_or_stopped", group),
+        ("terminal_guardian_stopped_then_supervisor_killed", guardian_stopped),
         ("terminal_ctrl_c_leaves_a_loop", loops),
         ("terminal_interactive_shell", shell),
     ];
@@ -38,8 +41,8 @@ struct Terminal {
 impl Terminal {
     fn open() -> Self {
         let terminal = Self { scene: Scene::new() };
-        let shell = "exec env PS1='prompt$ ' bash --norc --noprofile -i";
         let scene = format!("SCENE={}", terminal.scene.path().display());
+        let shell = "exec env PS1='prompt$ ' bash --norc --noprofile -i";
         terminal.tmux(&["-f/dev/null", "new-session", "-d", "-x120", "-y40", "-e", &scene, shell]);
         terminal.shows("prompt$");
         terminal
@@ -120,7 +123,7 @@ fn ctrl_c() {
         signals(&terminal, "2 ");
         terminal.keys(&["C-\\"]);
         signals(&terminal, "2 3 ");
-        // Time for a second one to arrive, if there were any.
+        // Time for a second one to arrive.
         std::thread::sleep(std::time::Duration::from_millis(200));
         signals(&terminal, "2 3 ");
         kill(terminal.scene.read("job"), SIGTERM);
@@ -137,10 +140,10 @@ fn ctrl_z() {
             terminal.keys(&["C-z"]);
             terminal.shows("Stopped");
             terminal.is_in("job", &["T"]);
-            terminal.type_and_see("echo $((40+2))", "42");
             if script == LEASE {
                 terminal.renewals_go_on();
             }
+            terminal.type_and_see("echo $((40+2))", "42");
             terminal.keys(&["clear; fg", "Enter"]);
             terminal.is_in("job", &["S", "R"]);
             terminal.is_in("caller", &["S", "R"]);
@@ -164,12 +167,24 @@ fn stops_itself() {
 
 fn continued_from_outside() {
     let terminal = Terminal::open();
-    terminal.run(LEASE, &format!("{} role:leaf job", me().display()));
-    let _ = terminal.scene.last_stamp("job");
+    terminal.run(LEASE, &counter());
+    let _: i32 = terminal.scene.read("job");
     terminal.keys(&["C-z"]);
     terminal.is_in("caller", &["T"]);
     kill(terminal.scene.read("job"), SIGCONT);
     terminal.is_in("caller", &["S", "R"]);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    signals(&terminal, "18 ");
+}
+
+/// The reader must see the end of a pipe while the job, which has closed it, still runs.
+fn pipe_ends() {
+    for script in BOTH {
+        let terminal = Terminal::open();
+        let reader = "{ cat; test -e $SCENE/ended || echo ea''rly; }";
+        terminal.run(script, &format!("sh -c 'exec >/dev/null; sleep 1; : > $SCENE/ended' | {reader}"));
+        terminal.shows("early");
+    }
 }
 
 fn pager() {
@@ -188,8 +203,8 @@ fn pager() {
 fn reads() {
     for script in BOTH {
         let terminal = Terminal::open();
-        terminal.run(script, "sh -c 'read line; echo got=$line'");
-        until("the prompt to go", || (!terminal.screen().contains("prompt$ ")).then_some(()));
+        terminal.run(script, "sh -c 'echo rea''dy; read line; echo got=$line'");
+        terminal.shows("ready");
         terminal.type_and_see("hello", "got=hello");
     }
 }
@@ -221,15 +236,31 @@ fn waiting_ctrl_z() {
     }
 }
 
+/// The lock is acquired while the relay is stopped, and before it goes on it is told to stop once more.
+fn suspended_between() {
+    let terminal = Terminal::open();
+    terminal.run("wait=300 ttl=600 grace=200 every=50", &format!("{} role:leaf job", me().display()));
+    kill(terminal.scene.read("caller"), SIGSTOP);
+    terminal.renewals_go_on();
+    kill(terminal.scene.read("supervisor"), SIGTSTP);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    kill(terminal.scene.read("caller"), SIGCONT);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    terminal.is_in("caller", &["T"]);
+    assert!(!terminal.scene.path().join("job").exists());
+    terminal.keys(&["fg", "Enter"]);
+    let _ = terminal.scene.last_stamp("job");
+}
+
 fn forwarded() {
     for script in BOTH {
         let terminal = Terminal::open();
         terminal.run(script, &counter());
         let _: i32 = terminal.scene.read("job");
-        crate::sys::kill(terminal.scene.read("caller"), 10).expect("it runs");
-        signals(&terminal, "10 ");
-        crate::sys::kill(terminal.scene.read("caller"), 2).expect("it runs");
-        signals(&terminal, "10 2 ");
+        for (signal, seen) in [(SIGUSR1, "10 "), (SIGINT, "10 2 ")] {
+            kill(terminal.scene.read("caller"), signal);
+            signals(&terminal, seen);
+        }
         kill(terminal.scene.read("caller"), SIGTERM);
         terminal.type_and_see("echo status=$?", "status=9");
     }
@@ -240,8 +271,7 @@ fn relay_killed() {
     terminal.run(LEASE, &format!("{} role:tree stubborn", me().display()));
     terminal.scene.tree_is_up();
     kill(terminal.scene.read("caller"), SIGKILL);
-    let died = terminal.scene.tree_is_dead();
-    assert!(died < terminal.scene.read("over"));
+    assert!(terminal.scene.tree_is_dead() < terminal.scene.read("over"));
 }
 
 fn group() {
@@ -254,12 +284,24 @@ fn group() {
         );
         terminal.scene.tree_is_up();
         kill(-terminal.scene.read::<i32>("caller"), signal);
-        let died = terminal.scene.tree_is_dead();
-        assert!(died < terminal.scene.read("deadline"), "{signal}");
+        assert!(terminal.scene.tree_is_dead() < terminal.scene.read("deadline"), "{signal}");
         let supervisor = terminal.scene.read("supervisor");
         // A relay that is stopped does not hold the supervisor up.
         until("supervisor", || (!alive(supervisor)).then_some(()));
     }
+}
+
+/// Elsewhere the kernel continues a stopped group that loses its supervisor, but this group has a shell.
+fn guardian_stopped() {
+    let terminal = Terminal::open();
+    terminal.run("ttl=2000 grace=300 every=50", &format!("{} role:tree stubborn", me().display()));
+    terminal.scene.tree_is_up();
+    let (guardian, supervisor) = (terminal.scene.guardian(), terminal.scene.read("supervisor"));
+    kill(supervisor, SIGSTOP);
+    kill(guardian, SIGSTOP);
+    kill(supervisor, SIGKILL);
+    assert!(terminal.scene.tree_is_dead() < terminal.scene.read("deadline"));
+    terminal.type_and_see("echo status=$?", "status=70");
 }
 
 fn loops() {

@@ -10,16 +10,20 @@ use nix::sys::signalfd::SignalFd;
 use crate::scene::{directory, note};
 use crate::sys;
 
-/// A job with a child, and a descendant that left its session and lost its parent. With `stubborn` none hears TERM.
+/// A job with a child, and a descendant that left its session and lost its parent. With `stubborn` none of them hears
+/// TERM, with `half` only the job does.
 pub(crate) fn tree(how: Option<&str>) -> ExitCode {
-    if how == Some("stubborn") {
-        let mut term = SigSet::empty();
-        term.add(Signal::SIGTERM);
+    let mut term = SigSet::empty();
+    term.add(Signal::SIGTERM);
+    if matches!(how, Some("stubborn" | "half")) {
         term.thread_block().expect("a known signal");
     }
     let me = std::env::current_exe().expect("a path");
     let mut child = Command::new(&me).args(["role:leaf", "child"]).spawn().expect("it starts");
     Command::new("setsid").arg("-f").arg(&me).args(["role:leaf", "daemon"]).status().expect("it starts");
+    if how == Some("half") {
+        term.thread_unblock().expect("a known signal");
+    }
     let code = leaf("job");
     let _ = child.wait();
     code

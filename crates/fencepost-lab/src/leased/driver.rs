@@ -1,12 +1,6 @@
 //! The driver: the contract's verbs as requests of this protocol, and pushes as pokes and facts.
 
-use std::{
-    any::Any,
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
-    time::Duration,
-};
+use std::{any::Any, net::SocketAddr, sync::Arc, time::Duration};
 
 use fencepost::{
     Error, ErrorKind, ForcedOut, Holder, LeaseKind, Level, Lineage, LockName, Status, Url,
@@ -18,7 +12,8 @@ use tokio::sync::Notify;
 
 use super::{
     link::{Link, unexpected},
-    wire::{Answer, Ask, Enter, Holding, Life, Line, Mark, Push, Terms},
+    routes::{Routes, on_push},
+    wire::{Answer, Ask, Enter, Holding, Life, Line, Mark, Terms},
 };
 
 /// Connects to the server that `url` names: `lab://host:port?lease=claim|session[&path=subject]`.
@@ -72,91 +67,6 @@ struct Lab {
     host: Arc<dyn Host>,
     routes: Arc<Routes>,
     about: About,
-}
-
-/// To whom pushes go.
-#[derive(Default)]
-struct Routes {
-    claims: Mutex<HashMap<String, Weak<Claim>>>,
-    leases: Mutex<HashMap<String, Weak<Lease>>>,
-    observers: Mutex<Vec<(String, Weak<Notify>)>>,
-}
-
-/// In a claim's or a lease's seat: takes it off the routes when it dies.
-#[derive(Default)]
-struct Seat(Option<Box<dyn Any + Send>>);
-
-struct OnDrop<F: FnMut()>(F);
-
-impl<F: FnMut()> Drop for OnDrop<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Routes {
-    fn add_claim(self: &Arc<Self>, claim: &Arc<Claim>) {
-        let (routes, id) = (self.clone(), claim.id().to_hex());
-        claim.seat(|seat: &mut Seat| {
-            if seat.0.is_none() {
-                lock(&routes.claims).insert(id.clone(), Arc::downgrade(claim));
-                seat.0 = Some(Box::new(OnDrop(move || drop(lock(&routes.claims).remove(&id)))));
-            }
-        });
-    }
-
-    fn add_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        let (routes, id) = (self.clone(), lease.id().to_hex());
-        lock(&routes.leases).insert(id.clone(), Arc::downgrade(lease));
-        lease.seat(|seat: &mut Seat| {
-            seat.0 = Some(Box::new(OnDrop(move || drop(lock(&routes.leases).remove(&id)))));
-        });
-    }
-
-    fn claim(&self, id: &str) -> Option<Arc<Claim>> {
-        lock(&self.claims).get(id)?.upgrade()
-    }
-}
-
-fn on_push(routes: Arc<Routes>) -> super::link::OnPush {
-    Arc::new(move |push| match push {
-        Some(Push::Poke(id)) => {
-            if let Some(claim) = routes.claim(&id) {
-                claim.poke();
-            }
-        }
-        Some(Push::Gone(id)) => {
-            if let Some(claim) = routes.claim(&id) {
-                claim.gone();
-            }
-        }
-        Some(Push::Ended(id)) => {
-            let lease = lock(&routes.leases).get(&id).and_then(Weak::upgrade);
-            if let Some(lease) = lease {
-                lease.dead();
-            }
-        }
-        Some(Push::Changed(changed)) => {
-            lock(&routes.observers).retain(|(lock, hint)| {
-                let hint = hint.upgrade();
-                if let Some(hint) = hint.as_ref().filter(|_| *lock == changed) {
-                    hint.notify_one();
-                }
-                hint.is_some()
-            });
-        }
-        // Pushes may have been missed: waiters look for their turn, holders verify.
-        None => {
-            let claims: Vec<_> = lock(&routes.claims).values().filter_map(Weak::upgrade).collect();
-            for claim in claims {
-                claim.poke();
-            }
-        }
-    })
 }
 
 fn mark(claim: &Claim) -> Mark {
@@ -334,7 +244,7 @@ impl Operator for Lab {
     }
 
     fn observe(&self, name: &LockName, hint: Arc<Notify>) -> Option<Box<dyn Any + Send>> {
-        lock(&self.routes.observers).push((name.as_str().to_owned(), Arc::downgrade(&hint)));
+        self.routes.add_observer(name, &hint);
         self.tell(Ask::Observe { lock: name.as_str().to_owned() });
         // The observer's own hint keeps the route: it goes at the first push after the observer.
         Some(Box::new(hint))

@@ -8,7 +8,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -46,6 +46,8 @@ struct Wire {
 #[derive(Default)]
 struct Awaited {
     last_id: AtomicU64,
+    /// Whether the hello was answered.
+    is_welcome: AtomicBool,
     /// `None` once the socket is broken.
     by_id: Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>,
 }
@@ -81,6 +83,7 @@ impl Link {
             let text = "the backend was wiped: its tokens start a new lineage; connect again";
             return Err(Fail::Invalid(text.into()));
         }
+        wire.awaited.is_welcome.store(true, Ordering::Relaxed);
         *slot = Some(wire.clone());
         Ok(wire)
     }
@@ -98,9 +101,12 @@ impl Link {
             };
             let _ = connected.send(Ok(()));
             carry(stream, requests, &waiting, &on_push).await;
-            // Those who wait are told by the end of their channel; waiters in line must look for their turn.
+            // Those who wait for an answer are told by the end of their channel.
             drop(waiting.by_id().take());
-            on_push(None);
+            // Telling of an attempt that was refused would start the next one, and so on without a pause.
+            if waiting.is_welcome.load(Ordering::Relaxed) {
+                on_push(None);
+            }
         }));
         match told.await {
             Ok(Ok(())) => Ok(Wire { out, awaited }),

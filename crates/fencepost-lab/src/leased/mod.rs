@@ -10,6 +10,7 @@ mod control;
 mod driver;
 mod faults;
 mod link;
+mod routes;
 mod server;
 mod store;
 mod wire;

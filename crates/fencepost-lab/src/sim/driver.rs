@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     host::{Clock, Dice, spawn},
-    service::{self, Enter, Service},
+    service::{self, Enter, Service, Taken},
 };
 
 /// How badly the network behaves: chances in per cent.
@@ -33,6 +33,8 @@ pub(super) struct Weather {
     pub(super) slow: u64,
     /// A renewal fails if the one before it did not.
     pub(super) single_renewal: u64,
+    /// A lock is taken away in the moment in which it is granted, and its holder told: perhaps before it hears of its grant.
+    pub(super) ambush: u64,
     /// A push from the server never arrives.
     pub(super) lose_push: u64,
 }
@@ -44,6 +46,8 @@ pub(super) struct Net {
     dice: Arc<Dice>,
     state: Mutex<State>,
     claims: Mutex<HashMap<String, Weak<Claim>>>,
+    /// Until when the holder of a token cannot know that its lock was taken away.
+    excuses: Mutex<HashMap<u64, Duration>>,
 }
 
 struct State {
@@ -70,7 +74,13 @@ impl Net {
             frozen_until: Duration::ZERO,
             step: Duration::ZERO,
         };
-        Arc::new(Self { clock, dice, state: Mutex::new(state), claims: Mutex::default() })
+        Arc::new(Self {
+            clock,
+            dice,
+            state: Mutex::new(state),
+            claims: Mutex::default(),
+            excuses: Mutex::default(),
+        })
     }
 
     /// Sets the weather.
@@ -178,16 +188,30 @@ impl Net {
         }
     }
 
-    /// Tells a claim that the server no longer has it.
-    pub(super) fn tell_gone(self: &Arc<Self>, id: String) {
+    /// A claim was taken away behind its owner's back; the server tells it or not.
+    pub(super) fn taken(self: &Arc<Self>, taken: Taken, tells: bool, excuse: Duration) {
+        if let Some(token) = taken.token {
+            self.excuses
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(token, self.clock.now() + excuse);
+        }
         let (net, latency) = (self.clone(), self.latency());
-        spawn(async move {
-            net.clock.sleep(latency).await;
-            let claim = net.claims().get(&id).and_then(Weak::upgrade);
-            if let Some(claim) = claim {
-                claim.gone();
-            }
-        });
+        if tells {
+            spawn(async move {
+                net.clock.sleep(latency).await;
+                let claim = net.claims().get(&taken.id).and_then(Weak::upgrade);
+                if let Some(claim) = claim {
+                    claim.gone();
+                }
+            });
+        }
+    }
+
+    /// Whether the holder of a token cannot know yet that its lock was taken away.
+    pub(super) fn is_excused(&self, token: u64) -> bool {
+        let excuses = self.excuses.lock().unwrap_or_else(PoisonError::into_inner);
+        excuses.get(&token).is_some_and(|end| self.clock.now() < *end)
     }
 
     /// The claims at the server whose owners have forgotten them.
@@ -259,7 +283,16 @@ impl Driver for SimDriver {
                 only_try: intent == Intent::Try,
                 again: claim.seat(|seat: &mut Seat| seat.in_line),
             };
-            let entered = self.net.request(move |service, now| service.enter(&enter, now)).await?;
+            let (net, ambush) = (self.net.clone(), self.net.state().weather.ambush);
+            let entered = self.net.request(move |service, now| {
+                let entered = service.enter(&enter, now);
+                if matches!(entered, service::Entered::Granted(_)) && net.dice.chance(ambush) {
+                    let taken = service.force_out(&enter.lock, now);
+                    taken.into_iter().for_each(|taken| net.taken(taken, true, Duration::from_millis(20)));
+                }
+                entered
+            });
+            let entered = entered.await?;
             let wait = Duration::from_millis(500);
             Ok(match entered {
                 service::Entered::Granted(token) => {

@@ -7,6 +7,7 @@
 //! - *limits*: an acquire returns within its wait, whatever hangs;
 //! - *calm*: without faults, and with single failed renewals, nothing is ever lost;
 //! - *residue*: the server never has a claim that its owner has forgotten, and nothing of a locker that was closed;
+//! - *wake-ups*: nobody waits for long for a lock that is free;
 //! - *liveness*: after the sky has cleared every lock can be taken within two lease lengths;
 //! - *ends*: dropped lockers leave no task behind that holds their driver.
 
@@ -77,8 +78,20 @@ impl Sky {
                 lose_push: 20,
                 ..Weather::default()
             },
+            // Late replies, so that what was counted from one is wrong when the server then falls silent.
+            Self::Freezes => Weather { slow: 30, ..Weather::default() },
+            Self::Takings => Weather { ambush: 10, ..Weather::default() },
             Self::Echoes => Weather { repeat: 10, ..Weather::default() },
             _ => Weather::default(),
+        }
+    }
+
+    /// How long a lock may be free while somebody waits; `None` where processes or the server stand still.
+    fn patience(self) -> Option<Duration> {
+        match self {
+            Self::Pauses | Self::Freezes => None,
+            Self::Storm => Some(TTL * 2),
+            _ => Some(TTL / 2),
         }
     }
 
@@ -124,8 +137,12 @@ struct Tally {
     history: Vec<Event>,
     highest_returned: BTreeMap<String, u64>,
     over: bool,
-    /// Until when the holder of a token cannot know that its lock was taken away.
-    excused_until: BTreeMap<u64, Duration>,
+    /// Who waits for which lock, since when.
+    waiting: BTreeMap<String, (String, Duration)>,
+    /// Since when a lock has no holder.
+    free_since: BTreeMap<&'static str, Duration>,
+    /// When as many stood in line for a lock as wait for it.
+    in_order: BTreeMap<&'static str, Duration>,
 }
 
 impl World {
@@ -163,13 +180,10 @@ impl World {
     fn check_beliefs(&self) {
         let mut tally = self.tally();
         tally.believers.retain(|believer| !believer.is_over());
-        let (now, mut wrong) = (self.clock.now(), Vec::new());
+        let mut wrong = Vec::new();
         for believer in tally.believers.iter().filter(|believer| believer.believes()) {
             let holder = self.net.at_server(|service, at| service.holder(&believer.lock, at));
-            let excused = match tally.excused_until.get(&believer.token) {
-                Some(end) => now < *end,
-                None => self.sky == Sky::Steps,
-            };
+            let excused = self.sky == Sky::Steps || self.net.is_excused(believer.token);
             if holder != Some(believer.token) && !excused {
                 wrong.push(format!(
                     "{} is believed held by {} but belongs to {holder:?}",
@@ -185,6 +199,36 @@ impl World {
             );
         }
         wrong.into_iter().for_each(|text| self.violation(text));
+    }
+}
+
+impl World {
+    /// Nobody may wait for a lock that has been free for long.
+    fn check_waiters(&self) {
+        let Some(bound) = self.sky.patience() else { return };
+        let now = self.clock.now();
+        let mut tally = self.tally();
+        for lock in LOCKS {
+            if self.net.at_server(|service, at| service.holder(lock, at)).is_some() {
+                tally.free_since.insert(lock, now);
+            }
+            let waiting = tally.waiting.values().filter(|(name, _)| name == lock).count();
+            if waiting <= self.net.at_server(|service, at| service.waiting(lock, at)) {
+                tally.in_order.insert(lock, now);
+            }
+        }
+        let free_since = |lock: &str| tally.free_since.get(lock).copied().unwrap_or_default();
+        let stranded = |(lock, since): &(String, Duration)| now > free_since(lock).max(*since) + bound;
+        let stranded: Vec<_> =
+            tally.waiting.iter().filter(|(_, wait)| stranded(wait)).map(|(who, _)| who.clone()).collect();
+        let forgotten =
+            LOCKS.iter().filter(|lock| now > tally.in_order.get(*lock).copied().unwrap_or_default() + bound);
+        let forgotten: Vec<_> = forgotten.collect();
+        drop(tally);
+        forgotten
+            .into_iter()
+            .for_each(|lock| self.violation(format!("more wait for {lock} than stand in line")));
+        stranded.into_iter().for_each(|who| self.violation(format!("{who} waits for a lock that is free")));
     }
 }
 
@@ -278,11 +322,12 @@ async fn aftermath(world: &Arc<World>, lockers: Vec<Locker>, sessions_only: bool
     world.clock.sleep(TTL * 2).await;
 }
 
-/// Looks at every belief every few milliseconds.
+/// Looks at every belief and every waiter every few milliseconds.
 async fn observe(world: Arc<World>) {
     while !world.tally().over {
         world.clock.sleep(Duration::from_micros(7300)).await;
         world.check_beliefs();
+        world.check_waiters();
     }
 }
 
@@ -316,12 +361,5 @@ fn take_away(world: &Arc<World>) {
         world.net.at_server(|service, now| if wipe { service.wipe() } else { service.force_out(lock, now) });
     let tells = world.dice.chance(50);
     let excuse = if tells { Duration::from_millis(20) } else { TTL / 2 };
-    for taken in taken {
-        if let Some(token) = taken.token {
-            world.tally().excused_until.insert(token, world.clock.now() + excuse);
-        }
-        if tells {
-            world.net.tell_gone(taken.id);
-        }
-    }
+    taken.into_iter().for_each(|taken| world.net.taken(taken, tells, excuse));
 }

@@ -160,6 +160,12 @@ impl Service {
         self.lines.get(lock)?.first()?.token
     }
 
+    /// How many stand in line behind the holder.
+    pub(super) fn waiting(&mut self, lock: &str, now: Duration) -> usize {
+        self.expire(now);
+        self.lines.get(lock).map_or(0, |line| line.iter().filter(|entry| entry.token.is_none()).count())
+    }
+
     /// The claims that there are.
     pub(super) fn ids(&mut self, now: Duration) -> Vec<String> {
         self.expire(now);

@@ -78,14 +78,17 @@ async fn take(world: &Arc<World>, host: &Arc<SimHost>, locker: &Locker, claim: &
     let outcome = if world.dice.chance(25) {
         let patience = world.dice.up_to(if world.dice.chance(50) { Duration::from_millis(20) } else { TTL });
         tokio::select! {
-            outcome = attempt => outcome,
-            () = world.clock.sleep(patience) => return None,
+            outcome = attempt => Some(outcome),
+            () = world.clock.sleep(patience) => None,
         }
     } else {
-        attempt.await
+        Some(attempt.await)
     };
+    world.tally().waiting.remove(&claim.claim);
+    let outcome = outcome?;
     let took = world.clock.now() - began;
-    let limit = if tries { TTL * 2 } else { wait } + Duration::from_millis(50);
+    // A try is bounded by its patience with each answer.
+    let limit = if tries { TTL * 4 } else { wait } + Duration::from_millis(50);
     if took > limit && world.sky != Sky::Pauses {
         world.violation(format!("an acquire took {took:?} with wait={wait:?} tries={tries}"));
     }

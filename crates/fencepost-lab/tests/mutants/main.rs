@@ -18,6 +18,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 struct Mutant {
     /// What it does wrong, and where that went wrong before.
     story: &'static str,
+    /// The changes that make it so; more than one where the engine is protected twice.
+    edits: &'static [Edit],
+}
+
+/// One change of the source.
+struct Edit {
     /// The file below `crates/fencepost/src`.
     file: &'static str,
     /// The right code, which must stand there once.
@@ -56,7 +62,7 @@ impl Workshop {
         Self { source, copy: target.join("source"), target: target.join("target") }
     }
 
-    /// Lays the copy anew, with one file changed.
+    /// Lays the copy anew, with the mutant's changes.
     fn lay(&self, changed: Option<&Mutant>) -> Result<(), Failed> {
         for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
             copy_if_new(&self.source.join(file), &self.copy.join(file))?;
@@ -64,18 +70,19 @@ impl Workshop {
         for part in ["crates/fencepost", "crates/fencepost-lab"] {
             copy_all(&self.source.join(part), &self.copy.join(part))?;
         }
-        let Some(mutant) = changed else { return Ok(()) };
-        let path = self.copy.join("crates/fencepost/src").join(mutant.file);
-        let text = fs::read_to_string(&path)?;
-        let found = text.matches(mutant.right).count();
-        if found != 1 {
-            return Err(format!(
-                "the code to break stands {found} times in {}; adapt the mutant",
-                mutant.file
-            )
-            .into());
+        for edit in changed.map_or(&[][..], |mutant| mutant.edits) {
+            let path = self.copy.join("crates/fencepost/src").join(edit.file);
+            let text = fs::read_to_string(&path)?;
+            let found = text.matches(edit.right).count();
+            if found != 1 {
+                return Err(format!(
+                    "the code to break stands {found} times in {}; adapt the mutant",
+                    edit.file
+                )
+                .into());
+            }
+            fs::write(&path, text.replace(edit.right, edit.broken))?;
         }
-        fs::write(&path, text.replace(mutant.right, mutant.broken))?;
         Ok(())
     }
 

@@ -84,6 +84,7 @@ cases! {
         an_acquire_dropped_in_line_leaves_nothing: 10,
         an_acquire_dropped_with_its_reply_on_the_way_leaves_nothing: 10,
         a_waiter_that_was_dropped_from_the_line_enters_again: 10,
+        a_waiter_is_not_granted_on_a_lease_that_ended_unseen: 10,
         a_lock_got_after_a_wait_is_renewed: 15,
     }
     unknown {

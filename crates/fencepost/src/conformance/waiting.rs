@@ -136,6 +136,24 @@ pub(super) async fn a_waiter_that_was_dropped_from_the_line_enters_again(stage: 
     Ok(())
 }
 
+/// A waiter whose lease ended while it was cut off, so that it could not be told, is not granted on it.
+pub(super) async fn a_waiter_is_not_granted_on_a_lease_that_ended_unseen(stage: &Stage<'_>) -> Verdict {
+    let (holder, other) = (stage.rival().await?, stage.subject().await?);
+    needs_expiry(&holder)?;
+    let guard = stage.long(&holder).acquire().await?;
+    let waiter = acquiring(stage.lock(&other));
+    stage.until_waiting(&holder, 1).await?;
+    stage.harness.cut()?;
+    stage.harness.expire_waiters(&stage.name)?;
+    guard.release().await?;
+    stage.harness.heal()?;
+    let (guard, _) = waiter.done().await??;
+    holds_for(&guard, stage.ttl * 2).await?;
+    stage.is_held_by(&guard, &holder).await?;
+    guard.release().await?;
+    Ok(())
+}
+
 /// A lock that was got after a wait longer than a term is renewed like any other.
 pub(super) async fn a_lock_got_after_a_wait_is_renewed(stage: &Stage<'_>) -> Verdict {
     let (holder, other) = (stage.rival().await?, stage.subject().await?);

@@ -164,6 +164,7 @@ impl Line {
         }
         let granted = claim.grant(until);
         debug_assert!(granted || matches!(claim.hold().state, State::Lost(_)));
+        tracing::debug!(%token, granted, deadline = ?until, "granted");
         Ok(granted.then_some(token))
     }
 

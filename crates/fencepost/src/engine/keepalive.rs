@@ -19,6 +19,7 @@ use std::{
 };
 
 use tokio::sync::Notify;
+use tracing::Instrument;
 
 use crate::{
     claim::{Claim, Loss},
@@ -68,16 +69,16 @@ impl Schedule {
     pub(crate) fn add(self: &Arc<Self>, claim: &Arc<Claim>) {
         let now = self.host.now();
         let mut agenda = self.agenda();
-        let next = agenda.next();
+        let before = agenda.next();
         agenda.fresh.insert(claim.serial, claim.clone());
         agenda.attend_at.get_or_insert(now + ATTEND_AFTER);
         if let Some(term) = claim.lease().term().filter(|_| !claim.lease().is_shared()) {
             agenda.put(claim, renew_at(now, term).min(claim.hold().deadline.unwrap_or_default()));
         }
-        let is_next = agenda.next() != next;
+        // The task sleeps until `before` at the latest: waking it for less would cost each grant a thread change.
+        let is_sooner = before.is_none_or(|before| agenda.next() < Some(before));
         drop(agenda);
-        // Waking the task for each short lock would cost more than the lock.
-        if is_next {
+        if is_sooner {
             self.wake();
         }
     }
@@ -98,21 +99,28 @@ impl Schedule {
         agenda.take(claim);
     }
 
-    /// Verifies a held claim now.
+    /// Verifies a held claim soon.
     pub(crate) fn hasten(self: &Arc<Self>, claim: &Arc<Claim>) {
         let mut agenda = self.agenda();
         if agenda.take(claim).is_some() {
-            agenda.put(claim, self.host.now());
+            agenda.put(claim, soon(self.host.now(), claim.lease()));
             drop(agenda);
             self.wake();
         }
     }
 
-    /// Verifies a shared lease now.
+    /// Verifies a shared lease soon.
     pub(crate) fn hasten_lease(self: &Arc<Self>, lease: &Arc<Lease>) {
-        if self.move_lease(lease, self.host.now()) {
+        if self.move_lease(lease, soon(self.host.now(), lease)) {
             self.wake();
         }
+    }
+
+    /// Drops a shared lease that is about to be closed.
+    pub(crate) fn remove_lease(&self, lease: &Arc<Lease>) {
+        self.agenda()
+            .due
+            .retain(|_, entry| !matches!(entry, Entry::Lease(other) if Arc::ptr_eq(other, lease)));
     }
 
     /// Moves a shared lease to another moment of the schedule, if it is on it. Leases are few: looking at all is cheap
@@ -170,7 +178,6 @@ impl Schedule {
 }
 
 impl Agenda {
-    /// The next moment to look at something.
     fn next(&self) -> Option<Moment> {
         let first = self.due.first_key_value().map(|((at, _), _)| *at);
         first.into_iter().chain(self.attend_at).min()
@@ -194,11 +201,22 @@ fn renew_at(now: Moment, term: Duration) -> Moment {
     Moment::from_nanos(at - at % grid)
 }
 
+/// When to verify what a driver doubts: at the next of a few moments a second, so that a driver that doubts at every
+/// failed reconnect asks no more often than that.
+fn soon(now: Moment, lease: &Lease) -> Moment {
+    let grid =
+        (lease.term().unwrap_or_default() / 48).clamp(Duration::from_millis(1), Duration::from_millis(250));
+    let (now, grid) = (now.as_nanos(), grid.as_nanos() as u64);
+    Moment::from_nanos(now - now % grid + grid)
+}
+
 async fn keepalive(schedule: Arc<Schedule>) {
     while !schedule.stopped.load(Ordering::Acquire) {
         let (due, fresh) = schedule.take_due(schedule.host.now());
         if !fresh.is_empty() {
-            schedule.driver.attend(&fresh);
+            // As a task, like every call of a driver: one that panics must not end the renewals of all others.
+            let driver = schedule.driver.clone();
+            schedule.host.spawn(Box::pin(async move { driver.attend(&fresh) }));
         }
         let mut batches: BTreeMap<u64, (Arc<Lease>, Vec<Arc<Claim>>)> = BTreeMap::new();
         for entry in due {
@@ -220,7 +238,8 @@ async fn keepalive(schedule: Arc<Schedule>) {
             }
         }
         for (lease, claims) in batches.into_values() {
-            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims)));
+            let span = tracing::debug_span!("renew", claims = claims.len());
+            schedule.host.spawn(Box::pin(renew(schedule.clone(), lease, claims).instrument(span)));
         }
         let next = schedule.agenda().next();
         tokio::select! {

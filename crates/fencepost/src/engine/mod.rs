@@ -59,8 +59,13 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(driver: Arc<dyn Driver>, host: Arc<dyn Host>) -> Arc<Self> {
+        let about = driver.about();
+        if about.lease != LeaseKind::None {
+            // From here on the driver's sockets may be polled on any thread: see `Host::within`.
+            host.spawn(Box::pin(async {}));
+        }
         Arc::new(Self {
-            about: driver.about(),
+            about,
             schedule: Schedule::new(driver.clone(), host.clone()),
             reaper: Arc::default(),
             driver,
@@ -109,7 +114,13 @@ impl Core {
         }
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if leases.len() >= MAX_LEASES {
-            leases.retain(|_, lease| Arc::strong_count(lease) > 1);
+            // A claim that was about to be put on one of these finds it closed, and takes another.
+            let idle: Vec<_> =
+                leases.extract_if(|_, lease| lease.is_idle()).map(|(_, lease)| lease).collect();
+            for lease in idle.into_iter().filter(|lease| lease.is_shared()) {
+                self.schedule.remove_lease(&lease);
+                self.close_lease(lease);
+            }
         }
         leases.insert(lease.ttl(), lease.clone());
     }

@@ -139,7 +139,7 @@ fn a_read_only_root_is_told() {
 fn a_process_without_room_for_descriptors_is_told_and_a_soft_limit_is_raised() {
     let root = TestRoot::new();
     root.connect();
-    let said = Actor::spawn(&mut shell("ulimit -n 10", &command("connect", &root.url()))).hear();
+    let said = Actor::spawn(&mut shell("ulimit -n 5", &command("connect", &root.url()))).hear();
     assert!(said.starts_with("Unavailable: ") && said.contains("ulimit -n"), "{said}");
     let mut crowd = shell("ulimit -Sn 256", &command("crowd", &root.url()));
     assert_eq!(Actor::spawn(&mut crowd).hear_within(Duration::from_secs(40)), "done");

@@ -11,7 +11,7 @@ use std::{
 };
 
 use fencepost::{Locker, blocking::wait};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::support::{LOCK, SOON, TestRoot};
 
@@ -48,7 +48,13 @@ impl Actor {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap();
+        if signal == Signal::STOP {
+            // Its threads run on for a moment: long enough to take a lock.
+            let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+            assert!(stopped.is_some_and(|(_, status)| status.stopped()));
+        }
     }
 
     pub(crate) fn tell(&mut self, command: &str) {
@@ -138,11 +144,12 @@ fn play() {
             let locker = wait(Locker::connect(&url)).unwrap();
             let guard = wait(locker.lock(LOCK).acquire()).unwrap();
             let heir = fencepost::local::inherit(&guard).unwrap();
-            let job = std::process::Command::new("sleep").arg("1000").stdin(heir).spawn().unwrap();
+            let mut job = std::process::Command::new("sleep").arg("1000").stdin(heir).spawn().unwrap();
             say(job.id());
             listen_for_command();
             wait(guard.release()).unwrap();
             say("released");
+            assert!(!job.wait().unwrap().success(), "the test kills the job");
         }
         "crowd" => crate::crowd::play(&url),
         "work" => crate::stress::work(&url),

@@ -70,5 +70,5 @@ pub(crate) fn until_waiting(locker: &Locker, count: usize) {
 
 /// Acquires on a thread of its own, so that a test can look on.
 pub(crate) fn acquire_aside(lock: Lock) -> std::thread::JoinHandle<Guard> {
-    std::thread::spawn(move || wait(lock.acquire()).unwrap())
+    std::thread::spawn(move || wait(lock.wait(2 * SOON).acquire()).unwrap())
 }

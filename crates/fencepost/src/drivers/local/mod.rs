@@ -161,8 +161,9 @@ impl Local {
                 Entry::Open(section) => section,
                 Entry::Busy { retry } => return Ok(Entered::Contended { retry }),
                 Entry::Stale => {
+                    // Tried again by the engine, whose patience is limited, and not in a loop here.
                     self.forget(claim.lock());
-                    continue;
+                    return Ok(Entered::Contended { retry: Duration::ZERO });
                 }
             };
             if let Some(ticket) = &seat.ticket

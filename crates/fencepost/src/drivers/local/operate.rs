@@ -84,24 +84,22 @@ impl Local {
 
     /// Forces the holder out; `None` if the directory lock is busy.
     fn force(&self, lock: &LockName) -> Result<Option<ForcedOut>, Trouble> {
-        loop {
-            let place = self.place(lock)?;
-            let mut section = match place.enter()? {
-                Entry::Open(section) => section,
-                Entry::Busy { .. } => return Ok(None),
-                Entry::Stale => {
-                    self.forget(lock);
-                    continue;
-                }
-            };
-            let lowest = section.lowest(None)?;
-            let holder = lowest.as_ref().and_then(|lowest| lowest.read().holder());
-            // Those who wait keep their tickets; their tokens are minted later, and are higher.
-            if let (Some(lowest), Some(_)) = (&lowest, &holder) {
-                section.remove(lowest)?;
+        let place = self.place(lock)?;
+        let mut section = match place.enter()? {
+            Entry::Open(section) => section,
+            Entry::Busy { .. } => return Ok(None),
+            Entry::Stale => {
+                self.forget(lock);
+                return Ok(None);
             }
-            return Ok(Some(ForcedOut { holder, token: section.mint(0)? }));
+        };
+        let lowest = section.lowest(None)?;
+        let holder = lowest.as_ref().and_then(|lowest| lowest.read().holder());
+        // Those who wait keep their tickets; their tokens are minted later, and are higher.
+        if let (Some(lowest), Some(_)) = (&lowest, &holder) {
+            section.remove(lowest)?;
         }
+        Ok(Some(ForcedOut { holder, token: section.mint(0)? }))
     }
 }
 

@@ -186,13 +186,11 @@ impl Record {
 }
 
 fn parse(bytes: &[u8]) -> Record {
-    let text = std::str::from_utf8(bytes).unwrap_or_default();
-    let (state, rest) = text.split_at_checked(1).unwrap_or_default();
-    let (token, owner) = rest.split_at_checked(20).unwrap_or_default();
+    let token = bytes.get(1..21).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     Record {
-        is_held: state == HOLDING,
-        token: token.parse().ok().and_then(Token::new),
-        owner: serde_json::from_str(owner).ok(),
+        is_held: bytes.starts_with(HOLDING.as_bytes()),
+        token: token.and_then(Token::new),
+        owner: bytes.get(21..).and_then(|owner| serde_json::from_slice(owner).ok()),
     }
 }
 

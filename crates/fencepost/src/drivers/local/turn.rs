@@ -10,6 +10,9 @@ const STOPPED_AFTER: Duration = Duration::from_secs(1);
 /// The longest time between two looks: events tell the rest, and the looks of a long line must stay cheap.
 const FAR: Duration = Duration::from_secs(10);
 
+/// So many in front look at the shortest interval: a stopped one among them must be noticed soon.
+const NEAR: u64 = 8;
+
 /// After a hint that the ticket in front was closed its lock may live on for some microseconds.
 const GLANCES: [Duration; 3] =
     [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(10)];
@@ -58,7 +61,7 @@ impl Patience {
         if self.idle.is_some() {
             return step;
         }
-        let wait = u32::try_from(places).map_or(FAR, |places| step.saturating_mul(places.max(1)));
+        let wait = u32::try_from(places / NEAR).map_or(FAR, |steps| step.saturating_mul(steps.max(1)));
         // Claims that came as one must not look as one: a few seconds apart, by number.
         if wait < FAR { wait } else { FAR + Duration::from_millis(number % 4096) }
     }
@@ -97,7 +100,9 @@ mod tests {
         let mut patience = Patience::default();
         assert_eq!(patience.recheck(5, 1, Told::ByEvents), Duration::from_secs(1));
         assert_eq!(patience.recheck(5, 1, Told::ByNobody), Duration::from_millis(50));
-        assert_eq!(patience.recheck(5, 20, Told::ByNobody), Duration::from_secs(1));
+        assert_eq!(patience.recheck(5, 8, Told::ByEvents), Duration::from_secs(1));
+        assert_eq!(patience.recheck(5, 16, Told::ByEvents), Duration::from_secs(2));
+        assert_eq!(patience.recheck(5, 160, Told::ByNobody), Duration::from_secs(1));
         assert_eq!(patience.recheck(5, u64::MAX, Told::ByEvents), FAR + Duration::from_millis(5));
         patience.is_over(1, at(0));
         assert_eq!(patience.recheck(5, 9999, Told::ByEvents), Duration::from_secs(1));

@@ -188,3 +188,47 @@ async fn read(watch: &'static Watch) {
 fn readable(fd: BorrowedFd<'static>) -> std::io::Result<AsyncFd<BorrowedFd<'static>>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn was_told(hint: &Notify) -> bool {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(hint.notified()).poll(&mut context).is_ready()
+    }
+
+    #[test]
+    fn an_overflow_is_told_to_all_and_an_event_to_those_it_concerns() {
+        let host: Arc<dyn Host> = Arc::new(crate::SystemHost);
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let hints = [Arc::new(Notify::new()), Arc::new(Notify::new())];
+        let watch =
+            |n: usize| Watching::begin(&host, dirs[n].path(), Wake::Observer(hints[n].clone())).unwrap();
+        let (first, _second) = (watch(0), watch(1));
+        let all = Watch::get(&host).unwrap();
+        all.tell(first.wd, ReadFlags::MODIFY);
+        assert_eq!(hints.each_ref().map(|hint| was_told(hint)), [true, false]);
+        all.tell(-1, ReadFlags::QUEUE_OVERFLOW);
+        assert_eq!(hints.each_ref().map(|hint| was_told(hint)), [true, true]);
+    }
+
+    #[test]
+    fn a_watch_ends_with_the_last_who_is_interested_in_its_file() {
+        let host: Arc<dyn Host> = Arc::new(crate::SystemHost);
+        let (dir, hint) = (tempfile::tempdir().unwrap(), Arc::new(Notify::new()));
+        let begin = || Watching::begin(&host, dir.path(), Wake::Observer(hint.clone())).unwrap();
+        let (one, two) = (begin(), begin());
+        assert_eq!(one.wd, two.wd);
+        let (wd, all) = (one.wd, Watch::get(&host).unwrap());
+        drop(one);
+        assert_eq!(all.table().get(&wd).map(Vec::len), Some(1));
+        drop(two);
+        assert!(!all.table().contains_key(&wd));
+        assert_eq!(
+            inotify::remove_watch(&all.inotify, wd),
+            Err(Errno::INVAL),
+            "the kernel's watch is gone too"
+        );
+    }
+}
