@@ -1,8 +1,8 @@
 //! The command line, as data. Everything else takes it from here already checked.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, ops::Deref, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use fencepost::{Level, LockName, Token};
 
 use crate::duration;
@@ -61,28 +61,61 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock
-    Run(Run),
+    Run(Defined<Run>),
     /// Say whether the lock of the command that asks is still held: exit 0 if so, 76 if not
-    Held(Held),
+    Held(Defined<Held>),
     /// Hold a lock in the background for as long as a process lives
-    Hold(Hold),
+    Hold(Defined<Hold>),
     /// Give back a lock taken with `hold`
-    Release(Release),
+    Release(Defined<Release>),
     /// Show who holds and who waits for a lock
-    Status(Status),
+    Status(Defined<Status>),
     /// List the locks that are held or waited for
-    Ls(Ls),
+    Ls(Defined<Ls>),
     /// Follow who holds a lock, until interrupted
-    Watch(Status),
+    Watch(Defined<Status>),
     /// Take a lock away from its holder, and print a token higher than the holder's
-    ForceUnlock(ForceUnlock),
+    ForceUnlock(Defined<ForceUnlock>),
     /// Print a completion script for a shell
-    Completions(Completions),
+    Completions(Defined<Completions>),
     /// Print the manual page
-    Man(Man),
+    Man(Defined<Man>),
 }
 
-/// What `run` and `hold` ask of the lock.
+/// The arguments of one command, defined when it is known to be the one: to define those of all takes longer than a
+/// lock.
+#[derive(Debug)]
+pub(crate) struct Defined<A>(A);
+
+impl<A> Deref for Defined<A> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        &self.0
+    }
+}
+
+impl<A: Args> Args for Defined<A> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.defer(A::augment_args)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command.defer(A::augment_args_for_update)
+    }
+}
+
+impl<A: FromArgMatches> FromArgMatches for Defined<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        A::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+// What `run` and `hold` ask of the lock. (A doc comment here would replace what those commands say of themselves.)
 #[derive(Debug, Args)]
 pub(crate) struct Wanted {
     /// How long the backend keeps the lock without hearing from us; ignored by local:
@@ -272,6 +305,17 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_that_is_defined_late_still_says_what_it_does() {
+        let about = |name: &str| {
+            let mut command = Cli::command();
+            command.build();
+            command.find_subcommand(name).unwrap().get_about().unwrap().to_string()
+        };
+        assert_eq!(about("run"), "Run a command while holding a lock");
+        assert_eq!(about("hold"), "Hold a lock in the background for as long as a process lives");
     }
 
     #[test]

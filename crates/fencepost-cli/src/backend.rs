@@ -7,10 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencepost::{
-    Error, ErrorKind, Locker, SystemHost, Url,
-    driver::{Driver, Host},
-};
+use fencepost::{Error, ErrorKind, Locker, SystemHost, Url, driver::Host};
 use serde::Deserialize;
 
 use crate::{args::Global, duration, exit, report};
@@ -64,10 +61,19 @@ impl Backend {
 
     /// Connects, and says once if the locks are kept on this machine only because nothing else was asked for.
     pub(crate) async fn connect(&self, quiet: bool, limit: Duration) -> Result<Locker, Error> {
-        let host = SystemHost;
+        self.connect_on(Arc::new(SystemHost), quiet, limit).await
+    }
+
+    /// As [`connect`](Self::connect), for a caller that has a host of its own.
+    pub(crate) async fn connect_on(
+        &self,
+        host: Arc<dyn Host>,
+        quiet: bool,
+        limit: Duration,
+    ) -> Result<Locker, Error> {
         let connected = tokio::select! {
             biased;
-            connected = connect(&self.url) => connected,
+            connected = connect(&self.url, host.clone()) => connected,
             () = host.sleep_until(host.now() + limit) => {
                 Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {}", duration::exact(limit))))
             }
@@ -93,14 +99,14 @@ impl Backend {
     }
 }
 
-async fn connect(url: &str) -> Result<Locker, Error> {
+async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Locker, Error> {
     #[cfg(feature = "lab")]
     if url.starts_with("lab:") {
-        let host: Arc<dyn Host> = Arc::new(SystemHost);
-        let driver: Arc<dyn Driver> = fencepost_lab::leased::connect(url, host.clone()).await?;
+        let driver: Arc<dyn fencepost::driver::Driver> =
+            fencepost_lab::leased::connect(url, host.clone()).await?;
         return Ok(Locker::from_parts(driver, host));
     }
-    Locker::connect(url).await
+    Locker::connect_on(url, host).await
 }
 
 fn config_files() -> impl Iterator<Item = PathBuf> {

@@ -60,6 +60,10 @@ pub trait Host: Send + Sync + 'static {
     /// Runs `task` to its end, whatever becomes of the caller and its runtime. Callable from any thread.
     fn spawn(&self, task: Fut<'static, ()>);
 
+    /// As [`spawn`](Self::spawn) for a task that has nothing to do before `at`: a host that would have to start a
+    /// thread for it alone may keep it until then.
+    fn spawn_later(&self, at: Moment, task: Fut<'static, ()>);
+
     /// Runs `f` at once on this thread, in a context in which a driver's sockets may be polled. The real host has that
     /// context once a locker with leases is made; a driver connects in a task of the host, not at its first poll.
     fn within(&self, f: &mut dyn FnMut());

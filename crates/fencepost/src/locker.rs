@@ -37,7 +37,19 @@ impl Locker {
     ///
     /// Safe.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        let host: Arc<dyn Host> = Arc::new(SystemHost);
+        Self::connect_on(url, Arc::new(SystemHost)).await
+    }
+
+    /// As [`connect`](Self::connect), over a host of your own.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe.
+    pub async fn connect_on(url: &str, host: Arc<dyn Host>) -> Result<Self, Error> {
         let (url, driver_host) = (url.to_owned(), host.clone());
         let driver =
             offload(host.clone(), Box::pin(async move { connect::connect(&url, driver_host).await })).await?;

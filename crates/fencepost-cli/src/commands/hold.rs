@@ -7,10 +7,11 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
-use fencepost::{ErrorKind, Guard, Locker};
+use fencepost::{ErrorKind, Guard, Locker, SystemHost};
 use nix::{
     fcntl::OFlag,
     libc,
@@ -151,7 +152,7 @@ impl Keeper<'_> {
         let wanted = &self.args.wanted;
         let teller = self.teller.as_ref().map(AsFd::as_fd);
         let others: Vec<_> = teller.into_iter().chain([self.watched.as_fd()]).collect();
-        let connecting = connected(&self.backend, self.global, wanted);
+        let connecting = connected(&self.backend, Arc::new(SystemHost), self.global, wanted);
         let locker = match poll_beside(connecting, &others)? {
             Some(Ok(locker)) => locker,
             Some(Err(code)) => return Ok(Some(Err(code))),

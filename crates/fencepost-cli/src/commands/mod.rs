@@ -49,8 +49,13 @@ async fn take(lock: &Lock, wanted: &Wanted) -> Result<Guard, Error> {
 }
 
 /// Connects to a backend that gives what is required, or says why not and answers the exit status.
-async fn connected(backend: &Backend, global: &Global, wanted: &Wanted) -> Result<Locker, u8> {
-    let connected = backend.connect(global.quiet, wanted.connect_timeout).await;
+async fn connected(
+    backend: &Backend,
+    host: Arc<dyn Host>,
+    global: &Global,
+    wanted: &Wanted,
+) -> Result<Locker, u8> {
+    let connected = backend.connect_on(host, global.quiet, wanted.connect_timeout).await;
     let locker = connected.map_err(|error| report::fail(Backend::code(&error), error))?;
     match wanted.require {
         None => Ok(locker),

@@ -56,7 +56,7 @@ impl Job<'_> {
     /// Takes the lock, runs the command, gives the lock back.
     fn under_lock(&self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
         let wanted = &self.run.wanted;
-        let connecting = connected(&self.backend, self.global, wanted);
+        let connecting = connected(&self.backend, supervisor.host(), self.global, wanted);
         let locker = match supervisor.wait_for(connecting)? {
             Waited::Interrupted(signal) => return Ok(exit::of_signal(signal)),
             Waited::Done(Err(code)) => return Ok(code),

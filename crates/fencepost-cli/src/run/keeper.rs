@@ -6,8 +6,8 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inherited::Inherited;
 use super::schedule::{Cause, Due, Schedule};
+use super::spawn::spawn;
 use super::tree::{Denied, kill_below_once, signal_below};
 use crate::sys;
 
@@ -83,11 +84,7 @@ impl Keeper {
     /// Starts the job. It inherits `passed`, of which this process keeps nothing.
     pub(crate) fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> io::Result<Self> {
         let schedule = Schedule::new(launch.grace, order.deadline, order.until);
-        let (program, arguments) = launch.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
-        command.args(arguments).envs(order.env);
-        prepare(&mut command, launch, order.dies_with_parent, passed);
-        let pid = command.spawn()?.id() as i32;
+        let pid = spawn(&launch.argv, order.env, setup(launch, order.dies_with_parent, passed))?;
         let (own_group, denied) = (launch.own_group, Denied::default());
         Ok(Self { pid, own_group, schedule, status: None, sweep_at: None, sweeps: 0, denied })
     }
@@ -165,12 +162,15 @@ impl Keeper {
     }
 }
 
-/// Everything between fork and exec: only async-signal-safe calls.
-#[allow(unsafe_code, reason = "pre_exec runs in the forked child")]
-fn prepare(command: &mut Command, launch: &Launch, dies_with_parent: bool, passed: Option<OwnedFd>) {
+/// Everything between the birth of the job's first process and exec: only async-signal-safe calls.
+fn setup(
+    launch: &Launch,
+    dies_with_parent: bool,
+    passed: Option<OwnedFd>,
+) -> impl FnMut() -> io::Result<()> + 'static {
     let parent = Pid::this();
     let (own_group, inherited) = (launch.own_group, launch.inherited);
-    let setup = move || {
+    move || {
         if own_group {
             setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
         }
@@ -184,7 +184,5 @@ fn prepare(command: &mut Command, launch: &Launch, dies_with_parent: bool, passe
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
         inherited.restore()
-    };
-    // SAFETY: the closure allocates nothing and takes no lock; all it makes are system calls.
-    unsafe { command.pre_exec(setup) };
+    }
 }

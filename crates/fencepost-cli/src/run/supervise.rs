@@ -14,6 +14,7 @@ use nix::sys::prctl::set_child_subreaper;
 use super::Waited;
 use super::guardian::Guardian;
 use super::keeper::Launch;
+use super::late::LateHost;
 use super::relay::{Relay, Report, Request};
 use super::signals::{Signal, Signals, take_signal};
 use super::wake::{Alarm, FdWaker, wait_readable};
@@ -33,6 +34,7 @@ pub(crate) struct Supervisor {
     signals: Signals,
     alarm: Alarm,
     wakes: Arc<FdWaker>,
+    host: Arc<LateHost>,
 }
 
 /// What a supervisor hears while it waits.
@@ -58,7 +60,23 @@ impl Supervisor {
             sys::let_go_of_stdio()?;
         }
         let (signals, alarm, wakes) = (Signals::new()?, Alarm::new()?, FdWaker::new()?);
-        Ok(Self { launch, terminal, max_hold, guardian, fate: None, relay, signals, alarm, wakes })
+        Ok(Self {
+            launch,
+            terminal,
+            max_hold,
+            guardian,
+            fate: None,
+            relay,
+            signals,
+            alarm,
+            wakes,
+            host: Arc::default(),
+        })
+    }
+
+    /// What the library is to run on.
+    pub(crate) fn host(&self) -> Arc<LateHost> {
+        self.host.clone()
     }
 
     /// Waits for a future, and drops it when a signal asks us to give up.
@@ -126,11 +144,13 @@ impl Supervisor {
 
     /// Waits for news, a wake-up, something on `other`, or the time.
     pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, at: Option<u64>) -> io::Result<()> {
-        self.alarm.set(at)?;
+        self.alarm.set(at.into_iter().chain(self.host.wake_at()).min())?;
         let relay = self.relay.as_ref().map(|relay| relay.channel.as_fd());
         let mut fds = vec![self.signals.as_fd(), self.wakes.as_fd(), self.alarm.as_fd()];
         fds.extend(relay.into_iter().chain(other));
-        wait_readable(&fds)
+        wait_readable(&fds)?;
+        self.host.start_due();
+        Ok(())
     }
 
     /// Asks the relay whether it runs, and says whether there will be an answer.

@@ -6,14 +6,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recv, recvmsg, sendmsg,
     socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-/// The longest record: a job's extra environment, with room to spare.
-const LONGEST: usize = 64 * 1024;
 
 /// One end of a connection.
 pub(crate) struct Channel(OwnedFd);
@@ -37,9 +34,6 @@ impl Channel {
     /// Sends a record, and a descriptor with it. Never waits: a peer that does not read must not hold us up.
     pub(crate) fn send<T: Serialize>(&self, message: &T, passed: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
-        if bytes.len() > LONGEST {
-            return Err(Errno::EMSGSIZE.into());
-        }
         let raw = passed.map(|fd| [fd.as_raw_fd()]);
         let rights = raw.as_ref().map(|fd| [ControlMessage::ScmRights(fd)]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
@@ -50,21 +44,25 @@ impl Channel {
 
     /// Takes the next record if there is one.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Received<T>> {
-        let mut bytes = vec![0; LONGEST];
+        let fd = self.0.as_raw_fd();
+        // A look tells how long the record is, and mostly that there is none.
+        let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        let mut bytes = match recv(fd, &mut [], look) {
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
+            // The peer ended without reading all of ours. That is told once, ahead of what it had still sent.
+            Err(Errno::ECONNRESET) => return self.receive(),
+            Ok(0) => return Ok(Received::End),
+            length => vec![0; length?],
+        };
         let mut space = cmsg_space!([i32; 1]);
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
-        let received = match recvmsg::<()>(self.0.as_raw_fd(), &mut parts, Some(&mut space), flags) {
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Received::Nothing),
-            // The peer ended without reading all of ours. That is told once, ahead of what it had still sent.
+        let received = match recvmsg::<()>(fd, &mut parts, Some(&mut space), flags) {
             Err(Errno::ECONNRESET) => return self.receive(),
             received => received?,
         };
         let passed = received.cmsgs()?.find_map(owned);
-        match received.bytes {
-            0 => Ok(Received::End),
-            length => Ok(Received::Message(serde_json::from_slice(&bytes[..length])?, passed)),
-        }
+        Ok(Received::Message(serde_json::from_slice(&bytes)?, passed))
     }
 }
 

@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "the other commands' exit statuses are not tested here")]
 mod exit;
 #[path = "../../src/run/mod.rs"]
-#[allow(unused_imports, reason = "its unit tests are not run here")]
+#[allow(dead_code, unused_imports, reason = "a script holds the lock here, and its unit tests are not run")]
 mod run;
 #[path = "../../src/sys.rs"]
 mod sys;

@@ -156,6 +156,10 @@ impl Host for Running {
         spawn(self.0.process(task));
     }
 
+    fn spawn_later(&self, _at: Moment, task: Fut<'static, ()>) {
+        self.spawn(task);
+    }
+
     fn within(&self, f: &mut dyn FnMut()) {
         f();
     }

@@ -151,7 +151,8 @@ impl Schedule {
         if self.started.swap(true, Ordering::AcqRel) {
             self.changed.notify_one();
         } else {
-            self.host.spawn(Box::pin(keepalive(self.clone())));
+            let at = self.agenda().next().unwrap_or_default();
+            self.host.spawn_later(at, Box::pin(keepalive(self.clone())));
         }
     }
 

@@ -5,11 +5,7 @@
 //! per locker or waiter, is why ten thousand waiters need no more threads than ten. It starts at first need: a lock
 //! that is got and given back without waiting never starts it.
 
-use std::{
-    sync::{OnceLock, mpsc},
-    thread,
-    time::Duration,
-};
+use std::{sync::OnceLock, thread, time::Duration};
 
 use tokio::runtime::{Builder, Handle};
 
@@ -25,14 +21,12 @@ static RUNTIME: OnceLock<Handle> = OnceLock::new();
 
 fn runtime() -> &'static Handle {
     RUNTIME.get_or_init(|| {
-        let (started, handle) = mpsc::sync_channel(1);
-        let run = move || {
-            let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-            let _ = started.send(runtime.handle().clone());
-            runtime.block_on(std::future::pending::<()>());
-        };
+        // Built here, so that the caller need not wait until the thread runs.
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let handle = runtime.handle().clone();
+        let run = move || runtime.block_on(std::future::pending::<()>());
         thread::Builder::new().name("fencepost".into()).spawn(run).expect("a thread for the engine");
-        handle.recv().expect("the engine's thread has started")
+        handle
     })
 }
 
@@ -51,6 +45,11 @@ impl Host for SystemHost {
 
     fn spawn(&self, task: Fut<'static, ()>) {
         runtime().spawn(task);
+    }
+
+    /// At once: only a thread of our own can tell when the time has come.
+    fn spawn_later(&self, _at: Moment, task: Fut<'static, ()>) {
+        self.spawn(task);
     }
 
     fn within(&self, f: &mut dyn FnMut()) {

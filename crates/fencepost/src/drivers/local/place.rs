@@ -176,8 +176,10 @@ impl Section<'_> {
             // A new file, or one that a power loss emptied. A lost one may have given numbers since the root's floor
             // was set, but fewer than one in a microsecond.
             _ => {
-                let highest = listing(self.place.dir.as_fd())?.into_iter().max().unwrap_or(0);
-                (self.counter, self.head) = (highest.max(wall_micros()), 0);
+                let numbers = listing(self.place.dir.as_fd())?;
+                let (lowest, highest) = (numbers.iter().min(), numbers.iter().max());
+                self.counter = highest.copied().unwrap_or(0).max(wall_micros());
+                self.head = lowest.copied().unwrap_or(self.counter);
                 let text = format!("{}{}\n", self.numbers(), self.place.lock);
                 write_whole(&self.place.file, text.as_bytes())?;
             }

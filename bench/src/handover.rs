@@ -1,0 +1,151 @@
+//! How long a free lock stays free: from the release in one process to the grant in another.
+//!
+//! Two processes keep a line of a constant length: whoever gave the lock back stands in line again. Each notes when it
+//! got the lock and when it began to give it back, on a clock that both share. The floor is the same with flock(2),
+//! which wakes those who wait by itself.
+
+use std::{
+    env,
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use fencepost::{Locker, Moment, blocking};
+use tokio::{runtime::Builder, task::LocalSet};
+
+use crate::{
+    outcome::Outcome,
+    pairs::{median, now},
+    places::Place,
+    table::{Table, show},
+};
+
+const LOCK: &str = "line";
+
+/// How long each one has the lock: long enough for the last one to stand in line again.
+const HELD: Duration = Duration::from_millis(1);
+
+pub(crate) fn measure(table: &mut Table, place: &Place, effort: usize) -> Outcome<()> {
+    let window = Duration::from_millis(100) * effort as u32;
+    let file = place.file("line");
+    File::create(&file)?;
+    let path = file.to_str().ok_or("a path that is not UTF-8")?;
+    let floor = follow(&["flock", path], &["flock", path], || thread::sleep(window))?;
+    for waiters in [1, 1000] {
+        let ours = ours(&place.url(), waiters, window)?;
+        table.row([
+            format!("hand-over to another process, {waiters} waiting"),
+            "flock(2), 1 waiting".into(),
+            show(floor),
+            show(ours),
+            format!("{:.2}", ours.as_secs_f64() / floor.as_secs_f64()),
+            String::new(),
+        ]);
+    }
+    Ok(())
+}
+
+fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Duration> {
+    let locker = blocking::Locker::connect(url)?;
+    let guard = locker.acquire(&locker.lock(LOCK))?;
+    // One of them will hold the lock.
+    let all = waiters + 1;
+    let (one, other) = ((all / 2).to_string(), (all - all / 2).to_string());
+    follow(&["line", url, &one], &["line", url, &other], || {
+        while locker.inspect(LOCK).is_ok_and(|status| status.waiters.len() < all) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = guard.release();
+        thread::sleep(window);
+    })
+}
+
+/// Runs two processes for as long as `meanwhile` takes, and answers the median of the times between a release in one of
+/// them and the next grant, if that was in the other.
+fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Duration> {
+    let processes = [start(one)?, start(other)?];
+    meanwhile();
+    let mut holds = Vec::new();
+    for (who, process) in processes.into_iter().enumerate() {
+        // Its standard input is closed now, which ends it.
+        let output = process.wait_with_output()?;
+        for line in String::from_utf8(output.stdout)?.lines() {
+            let (from, until) = line.split_once(' ').ok_or("two numbers")?;
+            holds.push((Moment::from_nanos(from.parse()?), Moment::from_nanos(until.parse()?), who));
+        }
+    }
+    holds.sort_unstable();
+    let times: Vec<_> = holds
+        .windows(2)
+        .filter(|pair| pair[0].2 != pair[1].2)
+        .map(|pair| pair[1].0.since(pair[0].1))
+        .collect();
+    if times.is_empty() {
+        Err("the lock was never handed over".into())
+    } else {
+        Ok(median(times.into_iter()))
+    }
+}
+
+fn start(arguments: &[&str]) -> io::Result<Child> {
+    Command::new(env::current_exe()?).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+}
+
+/// From when until when the lock was held.
+type Holds = Arc<Mutex<Vec<(Moment, Moment)>>>;
+
+fn hold(holds: &Holds) {
+    let from = now();
+    thread::sleep(HELD);
+    holds.lock().unwrap_or_else(PoisonError::into_inner).push((from, now()));
+}
+
+/// The part of a process of its own: so many of its futures stand in line again and again.
+pub(crate) fn play(url: &str, waiters: usize) -> Outcome<()> {
+    let locker = blocking::wait(Locker::connect(url))?;
+    until_told(move |holds| {
+        let set = LocalSet::new();
+        for _ in 0..waiters {
+            let (lock, holds) = (locker.lock(LOCK), holds.clone());
+            set.spawn_local(async move {
+                while let Ok(guard) = lock.acquire().await {
+                    hold(&holds);
+                    let _ = guard.release().await;
+                }
+            });
+        }
+        Builder::new_current_thread().build().map(|runtime| runtime.block_on(set)).unwrap_or(());
+    })
+}
+
+/// The same with one waiter and flock(2).
+pub(crate) fn play_flock(path: &Path) -> Outcome<()> {
+    let file = File::open(path)?;
+    until_told(move |holds| {
+        while file.lock().is_ok() {
+            hold(&holds);
+            let _ = file.unlock();
+            // It is not fair: the other one has to wake up before we ask again.
+            thread::sleep(HELD / 2);
+        }
+    })
+}
+
+/// Runs `work` on another thread until the standard input ends, and then says what it noted. `work` ends with the
+/// process.
+fn until_told(work: impl FnOnce(Holds) + Send + 'static) -> Outcome<()> {
+    let holds = Holds::default();
+    let noted = holds.clone();
+    thread::spawn(move || work(noted));
+    io::stdin().read_to_end(&mut Vec::new())?;
+    let mut out = io::stdout().lock();
+    for (from, until) in holds.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        writeln!(out, "{} {}", from.as_nanos(), until.as_nanos())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Measures what Fencepost promises about speed, each beside the floor that the machine gives, and prints one table.
+//!
+//! Every figure is a ratio, or comes with what it has to be compared with, taken in turn within the same run: times
+//! alone say more about the machine than about the program. Nothing is judged by the exit status; the table says what
+//! is the goal and what was measured.
+
+mod crowd;
+mod detour;
+mod handover;
+mod library;
+mod outcome;
+mod pairs;
+mod places;
+mod processes;
+mod table;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+
+use outcome::Outcome;
+use places::Place;
+use table::Table;
+
+/// Measure what Fencepost promises about speed.
+#[derive(Parser)]
+#[command(name = "fencepost-bench")]
+struct Cli {
+    /// Only see that every part works, in a few seconds: the figures are rough
+    #[arg(long)]
+    quick: bool,
+    /// The fencepost to start [default: built like this program, and found beside it]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// The parts that are played in a process of their own, which the benchmark starts itself.
+#[derive(Subcommand)]
+#[command(hide = true)]
+enum Role {
+    #[command(hide = true)]
+    Crowd { url: String, waiters: usize, millis: u64 },
+    #[command(hide = true)]
+    Line { url: String, waiters: usize },
+    #[command(hide = true)]
+    Flock { path: PathBuf },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.role {
+        None => measure(&cli),
+        Some(Role::Crowd { url, waiters, millis }) => crowd::play(url, *waiters, *millis),
+        Some(Role::Line { url, waiters }) => handover::play(url, *waiters),
+        Some(Role::Flock { path }) => handover::play_flock(path),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fencepost-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(cli: &Cli) -> Outcome<()> {
+    let program = processes::program(cli.program.as_deref())?;
+    let memory = Place::in_memory()?;
+    let disk = Place::on_disk()?;
+    let effort = if cli.quick { 1 } else { 20 };
+    let mut table = Table::new(&program, &[&memory, &disk]);
+    processes::measure(&mut table, &program, &memory, effort)?;
+    library::measure(&mut table, &memory, Some(15.0), effort)?;
+    library::measure(&mut table, &disk, None, effort)?;
+    detour::measure(&mut table, &memory, effort)?;
+    handover::measure(&mut table, &memory, effort)?;
+    crowd::measure(&mut table, &memory, effort)?;
+    table.print();
+    Ok(())
+}

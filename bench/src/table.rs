@@ -1,0 +1,78 @@
+//! The one table.
+
+use std::{path::Path, time::Duration};
+
+use crate::{pairs::Pairs, places::Place};
+
+pub(crate) struct Table {
+    head: Vec<String>,
+    rows: Vec<[String; 6]>,
+}
+
+impl Table {
+    pub(crate) fn new(program: &Path, places: &[&Place]) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let kinds: Vec<_> = places.iter().map(|place| place.kind.as_str()).collect();
+        let mut head = vec![
+            format!("program: {}; processors: {cpus}; file systems: {}", program.display(), kinds.join(", ")),
+            "each figure is a median; ratios are medians of pairs taken in turn".into(),
+        ];
+        if cfg!(debug_assertions) {
+            head.push("a debug build: say --release, or no figure below means anything".into());
+        }
+        let titles = ["what", "floor", "", "measured", "ratio", "goal"].map(str::to_owned);
+        Self { head, rows: vec![titles] }
+    }
+
+    /// Something of ours beside its floor, and how many times the floor it may take.
+    pub(crate) fn pairs(&mut self, what: &str, floor: &str, pairs: &Pairs, goal: Option<f64>) {
+        self.rows.push([
+            what.into(),
+            floor.into(),
+            show(pairs.floor),
+            show(pairs.ours),
+            format!("{:.2}", pairs.ratio),
+            goal.map_or(String::new(), |goal| {
+                let met = if pairs.ratio <= goal { "met" } else { "not met" };
+                format!("at most {goal}: {met}")
+            }),
+        ]);
+    }
+
+    /// Something that has no floor.
+    pub(crate) fn plain(&mut self, what: &str, measured: impl Into<String>) {
+        let none = String::new;
+        self.rows.push([what.into(), none(), none(), measured.into(), none(), none()]);
+    }
+
+    pub(crate) fn row(&mut self, row: [String; 6]) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn print(&self) {
+        for line in &self.head {
+            println!("{line}");
+        }
+        println!();
+        let widths: Vec<_> =
+            (0..6).map(|at| self.rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, &width))| match at {
+                // Names to the left, numbers to the right.
+                2..=4 => format!("{cell:>width$}"),
+                _ => format!("{cell:<width$}"),
+            });
+            println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+}
+
+/// A duration with three digits.
+pub(crate) fn show(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    match micros {
+        ..1000.0 => format!("{micros:.1} µs"),
+        ..1e6 => format!("{:.2} ms", micros / 1e3),
+        _ => format!("{:.2} s", micros / 1e6),
+    }
+}
