@@ -69,7 +69,7 @@ impl Workshop {
         }
         let workspace = self.copy.join("Cargo.toml");
         let text = fs::read_to_string(&workspace)?;
-        fs::write(&workspace, text.replace(r#", "bench""#, ""))?;
+        fs::write(&workspace, text.replace(r#""bench", "#, ""))?;
         for part in ["crates/fencepost", "crates/fencepost-lab"] {
             copy_all(&self.source.join(part), &self.copy.join(part))?;
         }
