@@ -7,9 +7,34 @@ use fencepost::{Level, LockName, Token};
 
 use crate::duration;
 
+/// What every command takes stands apart, so that a command's own options come first.
+const EVERYWHERE: &str = "Options of every command";
+
+const RUN_STATUS: &str = "\
+Exit status: the command's own, 128+n if signal n killed it, or
+  64   usage
+  69   the backend was not reached
+  75   the lock was not acquired (-E sets another)
+  76   the lock was lost, or --max-hold was over: the command was stopped
+  77   permission denied
+  78   the URL or the backend cannot give what was required
+  126  the command cannot be executed
+  127  the command was not found
+
+The command finds these in its environment:
+  FENCEPOST_LOCK    FENCEPOST_TOKEN   FENCEPOST_LINEAGE
+  FENCEPOST_BACKEND FENCEPOST_HANDLE";
+
+const HOLD_EXAMPLE: &str = "\
+In a script:
+  variables=$(fencepost hold --pid $$ orders/4821) || exit
+  eval \"$variables\"
+  fencepost held && ./write-to-storage \"$FENCEPOST_TOKEN\"
+  fencepost release \"$FENCEPOST_HANDLE\"";
+
 /// Run jobs under a distributed lock, with a fencing token on every lock.
 #[derive(Debug, Parser)]
-#[command(name = "fencepost", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "fencepost", version, max_term_width = 100)]
 #[command(
     after_help = "Without --url, FENCEPOST_URL or a config file, locks are kept on this machine only (local:)."
 )]
@@ -23,13 +48,13 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The backend, such as local: or local:/path [default: FENCEPOST_URL, the config file, local:]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = EVERYWHERE)]
     pub(crate) url: Option<String>,
     /// Say nothing but errors
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = EVERYWHERE)]
     pub(crate) quiet: bool,
     /// Say more about what happens
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub(crate) verbose: bool,
 }
 
@@ -105,7 +130,8 @@ pub(crate) struct Wanted {
     /// How long the backend may fail to answer
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::positive, allow_hyphen_values = true)]
     pub(crate) connect_timeout: Duration,
-    /// Refuse a backend that promises less
+    /// Refuse a backend that promises less: a larger token for every later holder, or also that consensus decides
+    /// who that is
     #[arg(long, value_name = "LEVEL")]
     pub(crate) require: Option<Require>,
     /// Take only a token above this one, such as the highest that a gate has seen
@@ -115,15 +141,14 @@ pub(crate) struct Wanted {
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// Exit with N instead of 75 if the lock is not acquired
-    #[arg(short = 'E', long, value_name = "N")]
+    #[arg(short = 'E', long, value_name = "N", allow_hyphen_values = true)]
     pub(crate) conflict_exit_code: Option<u8>,
 }
 
+// Without a line of help for each value the help of a command stays one page long.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Require {
-    /// Every later holder has a larger token
     Tokens,
-    /// As tokens, and the order of holders is decided by consensus
     Consensus,
 }
 
@@ -137,6 +162,7 @@ impl From<Require> for Level {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = RUN_STATUS)]
 pub(crate) struct Run {
     /// The lock, such as orders/4821
     #[arg(value_parser = LockNames)]
@@ -159,7 +185,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) events: Option<PathBuf>,
     /// The same to an open descriptor
-    #[arg(long, value_name = "N", conflicts_with = "events")]
+    #[arg(long, value_name = "N", conflicts_with = "events", allow_hyphen_values = true)]
     pub(crate) events_fd: Option<u32>,
     /// Append a history of the lock to FILE, for a checker to judge
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -176,7 +202,9 @@ impl Run {
         match self.grace {
             None => Ok(Duration::from_secs(5).min(ttl / 4)),
             Some(grace) if grace <= ttl / 2 => Ok(grace),
-            Some(_) => Err(format!("--grace is more than half of --ttl; give at most {:?}", ttl / 2)),
+            Some(_) => {
+                Err(format!("--grace is more than half of --ttl; give at most {}", duration::exact(ttl / 2)))
+            }
         }
     }
 }
@@ -189,12 +217,13 @@ pub(crate) struct Held {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = HOLD_EXAMPLE)]
 pub(crate) struct Hold {
     /// The lock, such as orders/4821
     #[arg(value_parser = LockNames)]
     pub(crate) name: LockName,
     /// Hold it while this process lives, in a script: $$
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), allow_hyphen_values = true)]
     pub(crate) pid: i32,
     #[command(flatten)]
     pub(crate) wanted: Wanted,

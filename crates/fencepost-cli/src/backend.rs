@@ -10,7 +10,7 @@ use std::{
 use fencepost::{Error, ErrorKind, Locker, SystemHost, Url, driver::Host};
 use serde::Deserialize;
 
-use crate::{args::Global, exit, report};
+use crate::{args::Global, duration, exit, report};
 
 /// A backend's URL, and where it came from.
 pub(crate) struct Backend {
@@ -38,8 +38,10 @@ impl Backend {
             }
             return found(url.clone(), "--url");
         }
-        if let Some(url) = env::var("FENCEPOST_URL").ok().filter(|url| !url.is_empty()) {
-            return found(url, "FENCEPOST_URL");
+        if let Some(url) = env::var_os("FENCEPOST_URL").filter(|url| !url.is_empty()) {
+            let not_text =
+                |_| report::fail(exit::CONFIG, "FENCEPOST_URL: it is not UTF-8; escape such bytes as %FF");
+            return found(url.into_string().map_err(not_text)?, "FENCEPOST_URL");
         }
         for path in config_files() {
             match read_config(&path) {
@@ -73,7 +75,7 @@ impl Backend {
             biased;
             connected = connect(&self.url, host.clone()) => connected,
             () = host.sleep_until(host.now() + limit) => {
-                Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {limit:?}")))
+                Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {}", duration::exact(limit))))
             }
         };
         let locker =
@@ -119,14 +121,13 @@ fn read_config(path: &Path) -> Result<Option<Config>, String> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(format!(
-                "cannot read the config file, fix or remove it: {error}: path={}",
-                path.display()
-            ));
+            let path = path.display();
+            return Err(format!("cannot read the config file, fix or remove it: {error}: path={path}"));
         }
     };
     toml::from_str(&text).map(Some).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         // The parser's own text may quote the line, and a line may hold a password.
         let why = error.message().lines().next().unwrap_or("it is not TOML").to_owned();
         format!("the config file is broken at line {line}: {why}: path={}", path.display())

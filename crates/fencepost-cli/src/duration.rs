@@ -37,6 +37,14 @@ pub(crate) fn show(duration: Duration) -> String {
     humantime::format_duration(coarse).to_string()
 }
 
+/// A duration as [`parse`] reads it, in the largest unit that leaves nothing out.
+pub(crate) fn exact(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let fits = |(_, unit): &&(&str, u64)| millis.is_multiple_of(u128::from(*unit));
+    let (name, unit) = UNITS.iter().rev().find(fits).unwrap_or(&UNITS[0]);
+    format!("{}{name}", millis / u128::from(*unit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +55,14 @@ mod tests {
         assert_eq!(parse("0s"), Ok(Duration::ZERO));
         assert_eq!(parse("2h"), Ok(Duration::from_secs(7200)));
         assert!(parse("18446744073709551615d").is_ok());
+    }
+
+    #[test]
+    fn what_is_written_exactly_can_be_read() {
+        for text in ["250ms", "1500ms", "30s", "90s", "5m", "2h", "1d"] {
+            assert_eq!(exact(parse(text).unwrap()), text);
+        }
+        assert_eq!(exact(Duration::from_secs(3600)), "1h");
     }
 
     #[test]

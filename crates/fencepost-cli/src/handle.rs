@@ -97,7 +97,8 @@ impl HandleFile {
 
 impl Handle {
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
+        let not_one = |_| io::Error::new(io::ErrorKind::InvalidData, "it is something else");
+        serde_json::from_slice(&fs::read(path)?).map_err(not_one)
     }
 }
 
@@ -108,22 +109,35 @@ pub(crate) fn started(pid: i32) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The folder for handles: the session's, else one of our own with nobody else in it.
+/// The folder for handles: the session's, or else one of our own with nobody else in it. The session's may be that of
+/// another user, after `su`, or gone, in a container.
 fn folder() -> io::Result<PathBuf> {
     let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let uid = nix::unistd::geteuid();
-    let folder = match session {
-        Some(session) => session.join("fencepost"),
-        None if uid.is_root() => PathBuf::from("/run/fencepost"),
-        None => env::temp_dir().join(format!("fencepost-{uid}")),
+    let own = if uid.is_root() {
+        PathBuf::from("/run/fencepost")
+    } else {
+        env::temp_dir().join(format!("fencepost-{uid}"))
     };
+    let session = session.and_then(|session| usable(session.join("fencepost")).ok());
+    session.map_or_else(|| usable(own), Ok)
+}
+
+/// The folder, made if it is missing, unless others can change what is in it.
+fn usable(folder: PathBuf) -> io::Result<PathBuf> {
+    let path = folder.display();
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let text = format!("no folder for handles can be made: {error}: path={path}");
+            return Err(io::Error::new(error.kind(), text));
+        }
         _ => {}
     }
     let found = fs::symlink_metadata(&folder)?;
-    if !found.is_dir() || found.uid() != uid.as_raw() || found.mode() & 0o077 != 0 {
-        let text = format!("it must be a folder of mode 0700 that belongs to you: path={}", folder.display());
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() || found.mode() & 0o077 != 0 {
+        let text = format!(
+            "the folder for handles must be yours alone, make it mode 0700 or remove it: path={path}"
+        );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(folder)

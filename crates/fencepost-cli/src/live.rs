@@ -1,6 +1,7 @@
 //! The live line: who is in the way, while a person waits at a terminal.
 
 use std::{
+    env,
     future::Future,
     io::{IsTerminal, Write, stderr},
     time::Duration,
@@ -17,7 +18,8 @@ pub(crate) async fn live<T>(
     quiet: bool,
     taking: impl Future<Output = T>,
 ) -> T {
-    if quiet || !stderr().is_terminal() {
+    let can_redraw = stderr().is_terminal() && env::var_os("TERM").is_some_and(|name| name != "dumb");
+    if quiet || !can_redraw {
         return taking.await;
     }
     let mut drawn = false;
@@ -63,6 +65,7 @@ fn line(status: &Status, waited: Duration) -> String {
 
 fn draw(text: &str) {
     let mut stderr = stderr().lock();
-    let _ = write!(stderr, "\r\x1b[K{text}");
+    // Without wrapping, as what stands on a second line would not be overwritten by the next text.
+    let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h");
     let _ = stderr.flush();
 }

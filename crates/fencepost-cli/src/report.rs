@@ -8,13 +8,21 @@ use crate::exit;
 
 /// Tells a person something that is not an error.
 pub(crate) fn note(text: impl Display) {
-    eprintln!("fencepost: {text}");
+    eprintln!("fencepost: {}", plain(&text.to_string()));
 }
 
 /// Tells what went wrong, and answers the exit status to end with.
 pub(crate) fn fail(code: u8, text: impl Display) -> u8 {
-    eprintln!("fencepost: {text}");
+    note(text);
     code
+}
+
+/// Without the number that std puts behind the system's words.
+fn plain(text: &str) -> String {
+    match text.split_once(" (os error ") {
+        Some((before, rest)) => format!("{before}{}", rest.split_once(')').map_or("", |(_, after)| after)),
+        None => text.to_owned(),
+    }
 }
 
 /// Tells an error of the library.
@@ -44,9 +52,15 @@ pub(crate) fn usage(error: &clap::Error) -> u8 {
         let _ = error.print();
         return exit::OK;
     }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return fail(exit::USAGE, "no command was given (fencepost --help lists them)");
+    }
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    // The tip to pass something "as a value" would have it taken for the command.
+    let noise =
+        |line: &str| line.is_empty() || line.starts_with("For more") || line.starts_with("tip: to pass");
+    let lines = lines.filter(|line| !noise(line));
     let text = lines
         .map(|line| line.trim_start_matches("error: "))
         .collect::<Vec<_>>()

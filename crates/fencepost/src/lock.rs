@@ -129,7 +129,7 @@ impl Lock {
         let want = self.want(intent)?;
         let span = tracing::debug_span!("acquire", lock = %want.lock, ?intent);
         let acquire = engine::acquire(self.core.clone(), want).instrument(span);
-        offload(self.core.host.clone(), Box::pin(acquire)).await
+        offload(self.core.host.clone(), Box::pin(acquire)).reaped_by(self.core.reaper.clone()).await
     }
 
     /// Checks the options and their relations, once for all backends.

@@ -5,16 +5,13 @@
 
 use std::{
     fs::File,
-    future::Future,
     io::{self, Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    pin::pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use fencepost::{ErrorKind, Guard, Locker};
+use fencepost::{ErrorKind, Guard, Locker, SystemHost};
 use nix::{
     fcntl::OFlag,
     libc,
@@ -26,14 +23,14 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{lock, take};
+use super::{COURTESY, close, connected, is_ready, lock, not_taken, poll_beside, take};
 use crate::{
     args::{Global, Hold, Release},
     backend::Backend,
     exit,
     handle::{Handle, HandleFile, Standing, started},
     report,
-    run::{FdWaker, block_on, wait_readable},
+    run::block_on,
     sys::{self, Fork},
 };
 
@@ -112,16 +109,26 @@ impl Keeper<'_> {
         let asked = SignalFd::with_flags(&term, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         sys::let_go_of_stdio()?;
 
-        let taken = self.take()?;
-        let Some(taken) = taken else { return Ok(exit::NOT_ACQUIRED) };
-        let (locker, guard) = match taken {
-            Ok(taken) => taken,
-            Err(code) => {
-                self.tell(&Told::Failed { code })?;
-                return Ok(code);
+        let (locker, guard) = match self.take()? {
+            Some(Ok(taken)) => taken,
+            Some(Err(code)) => return self.failed(code),
+            // A caller who gave up needs no word.
+            None if !is_ready(self.watched.as_fd())? => return Ok(exit::NOT_ACQUIRED),
+            None => {
+                let text =
+                    format!("--pid: the process ended before the lock was taken: pid={}", self.args.pid);
+                return self.failed(report::fail(exit::NOT_ACQUIRED, text));
             }
         };
-        let mut handle = HandleFile::publish(&guard, &locker.about().backend)?;
+        let mut handle = match HandleFile::publish(&guard, &locker.about().backend) {
+            Ok(handle) => handle,
+            Err(error) => {
+                // The lock is given back before anybody hears of it.
+                let _ = block_on(guard.release())?;
+                close(locker, COURTESY)?;
+                return self.failed(cannot(error));
+            }
+        };
         let (token, path) = (guard.token().to_string(), handle.path().to_string_lossy().into_owned());
         self.tell(&Told::Held { token, handle: path })?;
         silence_stderr()?;
@@ -133,7 +140,7 @@ impl Keeper<'_> {
             Err(error) if error.kind() == ErrorKind::Unknown => Standing::Unknown,
             _ => Standing::Lost,
         });
-        block_on(locker.close())?;
+        close(locker, self.args.wanted.connect_timeout)?;
         if !released {
             handle.remove();
         }
@@ -143,31 +150,30 @@ impl Keeper<'_> {
     /// Connects and takes the lock; `None` if the caller gave up or the watched process ended meanwhile.
     fn take(&self) -> io::Result<Option<Result<(Locker, Guard), u8>>> {
         let wanted = &self.args.wanted;
-        let work = async {
-            let locker = match self.backend.connect(self.global.quiet, wanted.connect_timeout).await {
-                Ok(locker) => locker,
-                Err(error) => return Err(report::fail(Backend::code(&error), error)),
-            };
-            let locker = match wanted.require {
-                None => locker,
-                Some(level) => locker
-                    .require(level.into())
-                    .map_err(|error| report::fail(exit::CONFIG, format_args!("--require: {error}")))?,
-            };
-            let wanted_lock = lock(&locker, self.args.name.as_str(), wanted);
-            match take(&wanted_lock, wanted).await {
-                Ok(guard) => Ok((locker, guard)),
-                Err(error) => {
-                    locker.close().await;
-                    let told = report::error(&error);
-                    let timed_out = error.kind() == ErrorKind::Timeout;
-                    Err(wanted.conflict_exit_code.filter(|_| timed_out).unwrap_or(told))
-                }
-            }
-        };
         let teller = self.teller.as_ref().map(AsFd::as_fd);
         let others: Vec<_> = teller.into_iter().chain([self.watched.as_fd()]).collect();
-        poll_beside(work, &others)
+        let connecting = connected(&self.backend, Arc::new(SystemHost), self.global, wanted);
+        let locker = match poll_beside(connecting, &others)? {
+            Some(Ok(locker)) => locker,
+            Some(Err(code)) => return Ok(Some(Err(code))),
+            None => return Ok(None),
+        };
+        let wanted_lock = lock(&locker, self.args.name.as_str(), wanted);
+        let taken = poll_beside(take(&wanted_lock, wanted), &others)?;
+        let failed = match taken {
+            Some(Ok(guard)) => return Ok(Some(Ok((locker, guard)))),
+            Some(Err(error)) => Some(Err(not_taken(&error, self.args.name.as_str(), self.global, wanted))),
+            None => None,
+        };
+        // Whatever is left of the claim goes before we do.
+        close(locker, COURTESY)?;
+        Ok(failed)
+    }
+
+    /// Hands on the exit status of a failure whose reason was told.
+    fn failed(&mut self, code: u8) -> io::Result<u8> {
+        self.tell(&Told::Failed { code })?;
+        Ok(code)
     }
 
     fn tell(&mut self, told: &Told) -> io::Result<()> {
@@ -189,33 +195,6 @@ impl Keeper<'_> {
     }
 }
 
-/// Polls a future of the library until it is done, or something happens on one of `others`: then `None`.
-fn poll_beside<F: Future>(future: F, others: &[BorrowedFd<'_>]) -> io::Result<Option<F::Output>> {
-    let wakes = FdWaker::new()?;
-    let waker = Waker::from(Arc::clone(&wakes));
-    let mut future = pin!(future);
-    loop {
-        wakes.reset();
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return Ok(Some(output));
-        }
-        let mut all = vec![wakes.as_fd()];
-        all.extend(others);
-        wait_readable(&all)?;
-        for other in others {
-            if is_ready(*other)? {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-/// Whether a descriptor can be read, or its other end is gone.
-fn is_ready(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    Ok(poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::ZERO)? > 0)
-}
-
 /// From here on nobody reads what we say, and a caller who waits for the end of our stderr must not wait for us.
 fn silence_stderr() -> io::Result<()> {
     let null = File::options().write(true).open("/dev/null")?;
@@ -227,9 +206,12 @@ pub(crate) fn release(args: &Release) -> u8 {
     let handle = match Handle::read(&args.handle) {
         Ok(handle) => handle,
         Err(error) => {
-            let text =
-                format!("there is no such handle, give what `fencepost hold` printed: {error}: path={path}");
-            return report::fail(exit::USAGE, text);
+            return report::fail(
+                exit::USAGE,
+                format_args!(
+                    "there is no such handle, give what `fencepost hold` printed: {error}: path={path}"
+                ),
+            );
         }
     };
     let holder = sys::pidfd(handle.pid).ok().filter(|_| started(handle.pid) == Some(handle.started));

@@ -7,9 +7,25 @@ pub(crate) mod run;
 pub(crate) mod unlock;
 pub(crate) mod view;
 
-use fencepost::{Error, Guard, Lock, Locker};
+use std::{
+    future::Future,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
-use crate::args::Wanted;
+use fencepost::{Error, ErrorKind, Guard, Lock, Locker, SystemHost, driver::Host};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::{
+    args::{Global, Wanted},
+    backend::Backend,
+    duration, exit, report,
+    run::{FdWaker, block_on, wait_readable},
+};
 
 /// The lock that was asked for, with its options.
 fn lock(locker: &Locker, name: &str, wanted: &Wanted) -> Lock {
@@ -28,5 +44,90 @@ fn lock(locker: &Locker, name: &str, wanted: &Wanted) -> Lock {
 
 /// Takes the lock in the way that was asked for.
 async fn take(lock: &Lock, wanted: &Wanted) -> Result<Guard, Error> {
-    if wanted.no_wait { lock.try_acquire().await } else { lock.acquire().await }
+    let at_once = wanted.no_wait || wanted.wait == Some(Duration::ZERO);
+    if at_once { lock.try_acquire().await } else { lock.acquire().await }
+}
+
+/// Connects to a backend that gives what is required, or says why not and answers the exit status.
+async fn connected(
+    backend: &Backend,
+    host: Arc<dyn Host>,
+    global: &Global,
+    wanted: &Wanted,
+) -> Result<Locker, u8> {
+    let connected = backend.connect_on(host, global.quiet, wanted.connect_timeout).await;
+    let locker = connected.map_err(|error| report::fail(Backend::code(&error), error))?;
+    match wanted.require {
+        None => Ok(locker),
+        Some(level) => locker
+            .require(level.into())
+            .map_err(|error| report::fail(exit::CONFIG, format_args!("--require: {error}"))),
+    }
+}
+
+/// How long to wait for a backend of which nothing is wanted any more: what is left there ends with its lease.
+const COURTESY: Duration = Duration::from_secs(1);
+
+/// Waits for the last removals, within a limit.
+fn close(locker: Locker, limit: Duration) -> io::Result<()> {
+    block_on(within(limit, locker.close())).map(drop)
+}
+
+/// What a future of the library comes to, if it does within a limit.
+async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let host = SystemHost;
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = host.sleep_until(host.now() + limit) => None,
+    }
+}
+
+/// Says why the lock was not taken, and answers the exit status to end with.
+fn not_taken(error: &Error, name: &str, global: &Global, wanted: &Wanted) -> u8 {
+    if error.kind() != ErrorKind::Timeout {
+        return report::error(error);
+    }
+    let owner = error.holder().and_then(|holder| holder.owner.as_ref());
+    if !global.quiet {
+        let wait = wanted.wait.filter(|wait| !wait.is_zero());
+        let mut text = match owner {
+            // In the words of `status`.
+            Some(owner) => format!("lock={name} is held by {owner} for {}", view::ago(owner)),
+            None if wait.is_none() => format!("lock={name} is held"),
+            // Perhaps nobody holds it: the backend may not have answered in that time.
+            None => format!("lock={name} was not taken in time"),
+        };
+        if let Some(wait) = wait {
+            text += &format!("; gave up after {}", duration::exact(wait));
+        }
+        report::note(text);
+    }
+    wanted.conflict_exit_code.unwrap_or(report::code(error))
+}
+
+/// Polls a future of the library until it is done, or something happens on one of `others`: then `None`.
+fn poll_beside<F: Future>(future: F, others: &[BorrowedFd<'_>]) -> io::Result<Option<F::Output>> {
+    let wakes = FdWaker::new()?;
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut future = pin!(future);
+    loop {
+        wakes.reset();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Ok(Some(output));
+        }
+        let mut all = vec![wakes.as_fd()];
+        all.extend(others);
+        wait_readable(&all)?;
+        for other in others {
+            if is_ready(*other)? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Whether a descriptor can be read, or its other end is gone.
+fn is_ready(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::ZERO)? > 0)
 }

@@ -5,14 +5,16 @@ use std::{
     future::Future,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use fencepost::{Changes, Error, ErrorKind, Guard, Hold, Locker, State, SystemHost, driver::Host};
 
-use super::{lock, take};
+use super::{COURTESY, close, connected, lock, not_taken, take, within};
 use crate::{
     args::{Global, Run},
     backend::Backend,
+    duration,
     events::Events,
     exit,
     handle::HandleFile,
@@ -54,18 +56,11 @@ impl Job<'_> {
     /// Takes the lock, runs the command, gives the lock back.
     fn under_lock(&self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
         let wanted = &self.run.wanted;
-        let connecting =
-            self.backend.connect_on(supervisor.host(), self.global.quiet, wanted.connect_timeout);
+        let connecting = connected(&self.backend, supervisor.host(), self.global, wanted);
         let locker = match supervisor.wait_for(connecting)? {
             Waited::Interrupted(signal) => return Ok(exit::of_signal(signal)),
-            Waited::Done(Err(error)) => return Ok(report::fail(Backend::code(&error), error)),
-            Waited::Done(Ok(locker)) => match wanted.require {
-                None => locker,
-                Some(level) => match locker.require(level.into()) {
-                    Ok(locker) => locker,
-                    Err(error) => return Ok(report::fail(exit::CONFIG, format_args!("--require: {error}"))),
-                },
-            },
+            Waited::Done(Err(code)) => return Ok(code),
+            Waited::Done(Ok(locker)) => locker,
         };
         self.events.waiting();
         let wanted_lock = lock(&locker, self.run.name.as_str(), wanted);
@@ -73,12 +68,12 @@ impl Job<'_> {
         let guard = match supervisor.wait_for(taking)? {
             Waited::Done(Ok(guard)) => guard,
             Waited::Done(Err(error)) => {
-                block_on(locker.close())?;
+                close(locker, COURTESY)?;
                 return Ok(self.not_acquired(&error));
             }
             Waited::Interrupted(signal) => {
                 self.events.not_acquired("interrupted", "timeout");
-                block_on(locker.close())?;
+                close(locker, COURTESY)?;
                 return Ok(exit::of_signal(signal));
             }
         };
@@ -86,16 +81,9 @@ impl Job<'_> {
     }
 
     fn not_acquired(&self, error: &Error) -> u8 {
-        let timed_out = error.kind() == ErrorKind::Timeout;
-        self.events.not_acquired(&error.to_string(), if timed_out { "timeout" } else { "unknown" });
-        let code = match self.run.wanted.conflict_exit_code {
-            Some(code) if timed_out => code,
-            _ => report::code(error),
-        };
-        if !(timed_out && self.global.quiet) {
-            report::note(error);
-        }
-        code
+        let outcome = if error.kind() == ErrorKind::Timeout { "timeout" } else { "unknown" };
+        self.events.not_acquired(&error.to_string(), outcome);
+        not_taken(error, self.run.name.as_str(), self.global, &self.run.wanted)
     }
 
     fn with(&self, supervisor: &mut Supervisor, locker: &Locker, guard: Guard) -> std::io::Result<u8> {
@@ -108,9 +96,7 @@ impl Job<'_> {
         let handle = match HandleFile::publish(&guard, backend) {
             Ok(handle) => Some(handle),
             Err(error) => {
-                report::note(format_args!(
-                    "`fencepost held` will not work: no handle can be written: {error}"
-                ));
+                report::note(format_args!("`fencepost held` will not work: {error}"));
                 None
             }
         };
@@ -129,8 +115,12 @@ impl Job<'_> {
         if let Some(message) = outcome.message(&self.run.argv[0].to_string_lossy()) {
             report::note(message);
         }
-        let code = self.release(guard, &outcome)?;
-        block_on(locker.clone().close())?;
+        let limit = match outcome {
+            Outcome::Lost => COURTESY,
+            _ => self.run.wanted.connect_timeout,
+        };
+        let code = self.release(guard, &outcome, limit)?;
+        close(locker.clone(), limit)?;
         Ok(code)
     }
 
@@ -140,17 +130,23 @@ impl Job<'_> {
     }
 
     /// Gives the lock back, and answers the exit status of the whole.
-    fn release(&self, guard: Guard, outcome: &Outcome) -> std::io::Result<u8> {
-        let released = block_on(guard.release())?;
-        let (told, code) = match released {
-            Ok(()) => ("ok", outcome.code()),
-            Err(error) if error.kind() == ErrorKind::Lost => match outcome {
+    fn release(&self, guard: Guard, outcome: &Outcome, limit: Duration) -> std::io::Result<u8> {
+        let (told, code) = match (block_on(within(limit, guard.release()))?, outcome) {
+            (Some(Ok(())), _) => ("ok", outcome.code()),
+            (Some(Err(error)), Outcome::Exited(_)) if error.kind() == ErrorKind::Lost => {
                 // It ended by itself, and the lock was gone before that was noticed.
-                Outcome::Exited(_) => ("lost", report::error(&error)),
-                _ => ("lost", outcome.code()),
-            },
-            Err(error) => {
+                ("lost", report::error(&error))
+            }
+            // What was lost need not be given back, so that a backend that cannot be told of it is no news.
+            (_, Outcome::Lost) => ("lost", outcome.code()),
+            (Some(Err(error)), _) if error.kind() == ErrorKind::Lost => ("lost", outcome.code()),
+            (Some(Err(error)), _) => {
                 report::note(error);
+                ("unknown", outcome.code())
+            }
+            (None, _) => {
+                let (lock, limit) = (&self.run.name, duration::exact(limit));
+                report::note(format_args!("the release of lock={lock} is not confirmed within {limit}"));
                 ("unknown", outcome.code())
             }
         };

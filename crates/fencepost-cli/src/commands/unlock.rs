@@ -32,13 +32,13 @@ pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
     };
     let owner = status.holder.as_ref().and_then(|holder| holder.owner.as_ref());
     let holder = match (&status.holder, owner) {
-        (None, _) => "nobody holds it".to_owned(),
-        (Some(_), None) => "held by somebody who left no record".to_owned(),
-        (Some(_), Some(owner)) => format!("held by {owner}"),
+        (None, _) => "nobody".to_owned(),
+        (Some(_), None) => "somebody who left no record".to_owned(),
+        (Some(_), Some(owner)) => owner.to_string(),
     };
     if !args.yes {
         eprint!(
-            "fencepost: take {} away ({holder})? Its holder may go on working until it notices. [y/N] ",
+            "fencepost: take {} away, held by {holder}? Its holder may go on working until it notices. [y/N] ",
             args.name
         );
         let mut answer = String::new();
@@ -52,7 +52,7 @@ pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
             if !global.quiet {
                 let token = forced.token;
                 report::note(format_args!(
-                    "lock={} was {holder}; raise its gate with token={token}",
+                    "lock={} was held by {holder}; raise its gate with token={token}",
                     args.name
                 ));
             }

@@ -2,12 +2,15 @@
 
 use std::{
     io::{self, Write, stdout},
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, SystemTime},
 };
 
 use fencepost::{Error, Holder, Locker, Owner, Status, blocking::wait};
+use nix::{libc, sys::stat::fstat};
 use serde_json::{Value, json};
 
+use super::poll_beside;
 use crate::{
     args::{self, Global},
     backend::Backend,
@@ -37,13 +40,25 @@ pub(crate) fn ls(global: &Global, args: &args::Ls) -> u8 {
 pub(crate) fn watch(global: &Global, args: &args::Status) -> u8 {
     look(global, |locker| {
         let mut observer = locker.observe(args.name.as_str())?;
+        let out = stdout();
+        // A reader that goes, as `head` does, would otherwise be noticed at the next change only.
+        let reader = is_pipe(out.as_fd()).then_some(out.as_fd());
         loop {
-            let status = wait(observer.next())?;
+            let status = match poll_beside(observer.next(), reader.as_slice()) {
+                Ok(Some(status)) => status?,
+                Ok(None) => return Ok(Ok(())),
+                Err(error) => return Ok(Err(error)),
+            };
             if let Err(error) = print(&[status], args.json, locker) {
                 return Ok(Err(error));
             }
         }
     })
+}
+
+/// Whether it is a pipe's end for writing, on which nothing ever happens but that its reader goes.
+fn is_pipe(fd: BorrowedFd<'_>) -> bool {
+    fstat(fd).is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
 fn look(global: &Global, view: impl FnOnce(&Locker) -> Result<io::Result<()>, Error>) -> u8 {
@@ -122,7 +137,8 @@ fn owner_value(owner: &Owner) -> Value {
     json!({ "host": owner.host, "pid": owner.pid, "label": owner.label, "since": since })
 }
 
+/// For how long somebody has held or waited.
 #[allow(clippy::disallowed_methods, reason = "wall time for people")]
-fn ago(owner: &Owner) -> String {
+pub(crate) fn ago(owner: &Owner) -> String {
     duration::show(SystemTime::now().duration_since(owner.since()).unwrap_or_default())
 }

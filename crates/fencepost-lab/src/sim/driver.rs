@@ -65,9 +65,8 @@ const SERVER_RUNS_FAST: u32 = 8;
 const SLOW: Duration = Duration::from_millis(2500);
 
 impl Net {
-    /// A service of the given kind.
-    pub(super) fn new(sessions_only: bool, clock: Clock, dice: Arc<Dice>) -> Arc<Self> {
-        let service = Service::new(sessions_only);
+    /// A network before this service.
+    pub(super) fn new(service: Service, clock: Clock, dice: Arc<Dice>) -> Arc<Self> {
         let state = State {
             service,
             weather: Weather::default(),

@@ -1,6 +1,9 @@
 //! The simulated lock service: a pure state machine. One call, one atomic step at the server.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// A lock service that grants in the order of arrival and forgets claims whose time is over.
 #[derive(Debug, Default)]
@@ -9,6 +12,8 @@ pub(super) struct Service {
     pub(super) sessions_only: bool,
     counter: u64,
     lines: BTreeMap<String, Vec<Entry>>,
+    /// Claims that left, if they are remembered: a late request must not bring them back.
+    left: Option<BTreeSet<String>>,
     sessions: BTreeMap<String, Duration>,
 }
 
@@ -69,8 +74,8 @@ pub(super) enum Entered {
 
 impl Service {
     /// An empty service.
-    pub(super) fn new(sessions_only: bool) -> Self {
-        Self { sessions_only, ..Self::default() }
+    pub(super) fn new(sessions_only: bool, remembers_who_left: bool) -> Self {
+        Self { sessions_only, left: remembers_who_left.then(BTreeSet::new), ..Self::default() }
     }
 
     /// Opens a session, or touches it.
@@ -101,6 +106,9 @@ impl Service {
         self.expire(now);
         if self.sessions_only && !self.sessions.contains_key(&enter.session) {
             return Entered::NoSession;
+        }
+        if self.left.as_ref().is_some_and(|left| left.contains(&enter.id)) {
+            return Entered::Gone;
         }
         let line = self.lines.entry(enter.lock.clone()).or_default();
         let place = match line.iter().position(|entry| entry.id == enter.id) {
@@ -138,6 +146,9 @@ impl Service {
     /// Removes a claim, and says whether it was there.
     pub(super) fn leave(&mut self, id: &str, now: Duration) -> bool {
         self.expire(now);
+        if let Some(left) = &mut self.left {
+            left.insert(id.into());
+        }
         self.drop_if(|entry| entry.id == id) > 0
     }
 

@@ -73,7 +73,13 @@ async fn take(world: &Arc<World>, host: &Arc<SimHost>, locker: &Locker, claim: &
         wanted = wanted.floor(floor);
     }
     let tries = world.dice.chance(20);
-    let attempt = async { if tries { wanted.try_acquire().await } else { wanted.acquire().await } };
+    let attempt = async {
+        if tries {
+            return wanted.try_acquire().await;
+        }
+        world.tally().waiting.insert(claim.claim.clone(), (lock.into(), began));
+        wanted.acquire().await
+    };
     world.record(claim.event(Kind::Acquire, Phase::Invoke));
     let outcome = if world.dice.chance(25) {
         let patience = world.dice.up_to(if world.dice.chance(50) { Duration::from_millis(20) } else { TTL });

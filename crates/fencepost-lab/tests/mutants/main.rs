@@ -67,6 +67,9 @@ impl Workshop {
         for file in ["Cargo.toml", "Cargo.lock", "clippy.toml"] {
             copy_if_new(&self.source.join(file), &self.copy.join(file))?;
         }
+        let workspace = self.copy.join("Cargo.toml");
+        let text = fs::read_to_string(&workspace)?;
+        fs::write(&workspace, text.replace(r#""bench", "#, ""))?;
         for part in ["crates/fencepost", "crates/fencepost-lab"] {
             copy_all(&self.source.join(part), &self.copy.join(part))?;
         }

@@ -33,11 +33,10 @@ impl Reaper {
     /// Takes a claim over, from any thread. With `at_once` the removal is first tried on this thread: where nothing
     /// expires it is a system call or two, and nobody else would ever free the lock.
     pub(crate) fn take(self: &Arc<Self>, driver: Arc<dyn Driver>, claim: Arc<Claim>, at_once: bool) {
-        self.pending.send_modify(|pending| *pending += 1);
-        let (reaper, host) = (self.clone(), claim.host().clone());
+        let (pending, host) = (self.expect(), claim.host().clone());
         let mut work: crate::host::Fut<'static, ()> = Box::pin(async move {
             remove(driver, &claim).await;
-            reaper.pending.send_modify(|pending| *pending -= 1);
+            drop(pending);
         });
         let done = at_once && {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -48,10 +47,25 @@ impl Reaper {
         }
     }
 
+    /// Counts one removal that is still to come, for as long as the answer lives.
+    pub(crate) fn expect(self: &Arc<Self>) -> Pending {
+        self.pending.send_modify(|pending| *pending += 1);
+        Pending(self.clone())
+    }
+
     /// Completes when every claim that was given up is removed, or its lease is over.
     pub(crate) async fn drained(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
+    }
+}
+
+/// A removal that is not done yet.
+pub(crate) struct Pending(Arc<Reaper>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.send_modify(|pending| *pending -= 1);
     }
 }
 

@@ -128,3 +128,22 @@ fn what_a_dying_claim_leaves_behind_is_cleared_away() {
     wait(waiter.join().unwrap().release()).unwrap();
     assert_eq!(root.tickets(), [""; 0]);
 }
+
+/// The kernel tells of a close a moment before it drops the lock; here it is told of a close that drops nothing.
+#[test]
+fn a_death_that_is_told_too_early_is_looked_at_again() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+    let ticket = root.path().join(LOCK).join(format!("{:020}", guard.token().get()));
+    let waiter = acquire_aside(locker.lock(LOCK));
+    until_waiting(&locker, 1);
+    let events = events_during(&ticket, WatchFlags::OPEN | WatchFlags::CLOSE, || {
+        drop(File::options().append(true).open(&ticket).unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    let looks = events.iter().filter(|event| event.0.contains(ReadFlags::OPEN)).count();
+    assert!(looks >= 5, "ours, one for the hint, and three glances: {events:?}");
+    wait(guard.release()).unwrap();
+    wait(waiter.join().unwrap().release()).unwrap();
+}

@@ -137,7 +137,7 @@ fn a_read_only_root_is_told() {
 
 #[test]
 fn a_process_without_room_for_descriptors_is_told_and_a_soft_limit_is_raised() {
-    let root = TestRoot::new();
+    let root = TestRoot::in_memory();
     root.connect();
     let said = Actor::spawn(&mut shell("ulimit -n 5", &command("connect", &root.url()))).hear();
     assert!(said.starts_with("Unavailable: ") && said.contains("ulimit -n"), "{said}");

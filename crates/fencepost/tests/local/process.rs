@@ -134,7 +134,7 @@ fn a_busy_directory_lock_holds_nobody_past_its_deadline() {
         assert_eq!(claim.join().unwrap(), ErrorKind::Timeout);
     }
     let late = start.elapsed() - limit;
-    assert!(late < Duration::from_millis(500), "{late:?}");
+    assert!(late < Duration::from_secs(2), "{late:?}");
     let start = now();
     assert_eq!(wait(locker.force_unlock(LOCK)).unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
@@ -199,13 +199,12 @@ fn a_released_lock_stays_until_the_job_that_inherited_it_ends() {
     assert!(supervisor.ends_well());
 }
 
+/// In a process that starts no others: a child that is being forked holds a copy for a moment.
 #[test]
 fn a_lock_whose_copy_was_closed_is_free_after_its_release() {
     let root = TestRoot::new();
-    let locker = root.connect();
-    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
-    drop(fencepost::local::inherit(&guard).unwrap());
-    wait(guard.release()).unwrap();
+    let lender = Actor::start("lend", &root);
+    assert_eq!(lender.hear(), "released");
     assert_eq!(root.tickets(), [""; 0]);
 }
 
@@ -214,7 +213,7 @@ fn a_child_that_is_given_nothing_inherits_nothing() {
     let root = TestRoot::new();
     let locker = root.connect();
     let _guard = wait(locker.lock(LOCK).acquire()).unwrap();
-    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut child = std::process::Command::new("sleep").arg("30").spawn().unwrap();
     let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
     let inherited = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let inherited = inherited.filter(|path| path.starts_with(root.path())).count();

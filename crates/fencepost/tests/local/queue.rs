@@ -4,7 +4,7 @@ use std::{fs::File, sync::mpsc::channel, time::Duration};
 
 use fencepost::{ErrorKind, State, blocking::wait};
 
-use crate::support::{LOCK, TestRoot, acquire_aside, now, status, until, until_waiting};
+use crate::support::{LOCK, TestRoot, acquire_aside, now, status, until, until_lost, until_waiting};
 
 #[test]
 fn the_lock_is_handed_on_in_the_order_of_arrival() {
@@ -193,13 +193,45 @@ fn a_forced_out_holder_is_told_and_the_token_rises() {
     let out = wait(operator.force_unlock(LOCK)).unwrap();
     assert_eq!(out.holder.unwrap().owner.unwrap().label.as_deref(), Some("out"));
     assert!(out.token > guard.token());
-    wait(guard.lost());
-    assert!(!guard.is_held());
+    until_lost(&guard);
     assert_eq!(wait(guard.release()).unwrap_err().kind(), ErrorKind::Lost);
     // The waiter's number is older than the operator's token: it must not get the lock with it.
     let next = waiter.join().unwrap();
     assert!(next.token() > out.token);
     assert!(wait(operator.force_unlock(LOCK)).unwrap().token > next.token());
+}
+
+#[test]
+fn a_holder_that_is_watched_and_the_next_in_line_are_told_at_once() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+    let waiter = acquire_aside(locker.lock(LOCK));
+    until_waiting(&locker, 1);
+    // The engine begins to watch a holder within a second.
+    std::thread::sleep(Duration::from_millis(1300));
+    let start = now();
+    wait(locker.force_unlock(LOCK)).unwrap();
+    until_lost(&guard);
+    // The one who was forced out still has its ticket open.
+    let next = waiter.join().unwrap();
+    assert!(start.elapsed() < Duration::from_millis(400), "{:?}", start.elapsed());
+    drop(guard);
+    wait(next.release()).unwrap();
+}
+
+#[test]
+fn no_wake_up_is_lost_between_the_look_and_the_wait() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let start = now();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..1000).for_each(|_| drop(wait(locker.lock(LOCK).acquire()).unwrap())));
+        }
+    });
+    // A lost one is made up for after a second.
+    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -223,7 +255,7 @@ fn a_deleted_root_is_a_loss_and_is_made_again() {
     let away = root.path().with_file_name("away");
     std::fs::rename(root.path(), &away).unwrap();
     std::fs::remove_dir_all(away).unwrap();
-    wait(guard.lost());
+    until_lost(&guard);
     let next = waiter.join().unwrap();
     assert!(next.token() > guard.token());
     assert_eq!(root.connect().about().lineage, *guard.lineage());

@@ -53,7 +53,8 @@ impl Actor {
         if signal == Signal::STOP {
             // Its threads run on for a moment: long enough to take a lock.
             let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
-            assert!(stopped.is_some_and(|(_, status)| status.stopped()));
+            let stopped = stopped.expect("it is our child").1;
+            assert!(stopped.stopped(), "it ended by itself: {stopped:?}");
         }
     }
 
@@ -140,11 +141,19 @@ fn play() {
             say(guard.token());
             say(format!("{:?}", wait(guard.lost())));
         }
+        "lend" => {
+            let locker = wait(Locker::connect(&url)).unwrap();
+            let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+            drop(fencepost::local::inherit(&guard).unwrap());
+            wait(guard.release()).unwrap();
+            say("released");
+            listen_for_command();
+        }
         "bequeath" => {
             let locker = wait(Locker::connect(&url)).unwrap();
             let guard = wait(locker.lock(LOCK).acquire()).unwrap();
             let heir = fencepost::local::inherit(&guard).unwrap();
-            let mut job = std::process::Command::new("sleep").arg("1000").stdin(heir).spawn().unwrap();
+            let mut job = std::process::Command::new("sleep").arg("30").stdin(heir).spawn().unwrap();
             say(job.id());
             listen_for_command();
             wait(guard.release()).unwrap();

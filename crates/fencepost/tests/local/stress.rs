@@ -37,6 +37,8 @@ impl Random {
 #[test]
 fn holders_never_overlap_and_tokens_strictly_rise() {
     let root = TestRoot::new();
+    // The root is made first: whoever is stopped while making it keeps all others from connecting.
+    let locker = root.connect();
     let mut random = Random(SEED);
     let mut workers: Vec<_> = (0..WORKERS).map(|_| Actor::start("work", &root)).collect();
     let (start, mut killed) = (now(), 0);
@@ -57,7 +59,6 @@ fn holders_never_overlap_and_tokens_strictly_rise() {
     }
     drop(workers);
     let grants = judge(&root.path().join("log"));
-    let locker = root.connect();
     wait(wait(locker.lock(LOCK).wait(Duration::from_secs(3)).acquire()).unwrap().release()).unwrap();
     assert_eq!(root.tickets(), [""; 0]);
     eprintln!("{grants} grants, {killed} processes killed");

@@ -24,6 +24,11 @@ impl TestRoot {
         Self { dir: tempfile::tempdir().unwrap() }
     }
 
+    /// For tests that count rather than store: ext4 slows down for minutes after ten thousand files were deleted.
+    pub(crate) fn in_memory() -> Self {
+        Self { dir: tempfile::tempdir_in("/dev/shm").unwrap() }
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("root")
     }
@@ -58,6 +63,10 @@ pub(crate) fn until(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(start.elapsed() < SOON, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+pub(crate) fn until_lost(guard: &Guard) {
+    until("the loss is told", || !guard.is_held());
 }
 
 pub(crate) fn status(locker: &Locker) -> Status {

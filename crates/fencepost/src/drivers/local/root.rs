@@ -190,9 +190,9 @@ fn this_boot(path: &Path, dir: &OwnedFd, lineage: Lineage, mode: Mode) -> Result
     Ok(record)
 }
 
-/// Takes the root's lock, which is held for the time of two fsyncs.
+/// Takes the root's lock, which is held for the time of two fsyncs: seconds on a busy disk.
 fn lock(path: &Path, dir: &OwnedFd) -> Result<(), Trouble> {
-    for _ in 0..1000 {
+    for _ in 0..5000 {
         match fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(Duration::from_millis(1)),
             other => return Ok(other?),
