@@ -162,7 +162,10 @@ impl Keeper<'_> {
         let taken = poll_beside(take(&wanted_lock, wanted), &others)?;
         let failed = match taken {
             Some(Ok(guard)) => return Ok(Some(Ok((locker, guard)))),
-            Some(Err(error)) => Some(Err(not_taken(&error, self.args.name.as_str(), self.global, wanted))),
+            Some(Err(error)) => {
+                let (name, at) = (self.args.name.as_str(), &locker.about().backend);
+                Some(Err(not_taken(&error, name, at, self.global, wanted)))
+            }
             None => None,
         };
         // Whatever is left of the claim goes before we do.

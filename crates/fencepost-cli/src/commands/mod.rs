@@ -84,7 +84,7 @@ async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
 }
 
 /// Says why the lock was not taken, and answers the exit status to end with.
-fn not_taken(error: &Error, name: &str, global: &Global, wanted: &Wanted) -> u8 {
+fn not_taken(error: &Error, lock: &str, at: &str, global: &Global, wanted: &Wanted) -> u8 {
     if error.kind() != ErrorKind::Timeout {
         return report::error(error);
     }
@@ -93,10 +93,10 @@ fn not_taken(error: &Error, name: &str, global: &Global, wanted: &Wanted) -> u8 
         let wait = wanted.wait.filter(|wait| !wait.is_zero());
         let mut text = match owner {
             // In the words of `status`.
-            Some(owner) => format!("lock={name} is held by {owner} for {}", view::ago(owner)),
-            None if wait.is_none() => format!("lock={name} is held"),
+            Some(owner) => format!("lock={lock} is held by {owner} for {}, at {at}", view::ago(owner)),
+            None if wait.is_none() => format!("lock={lock} is held, at {at}"),
             // Perhaps nobody holds it: the backend may not have answered in that time.
-            None => format!("lock={name} was not taken in time"),
+            None => format!("lock={lock} was not taken in time, at {at}"),
         };
         if let Some(wait) = wait {
             text += &format!("; gave up after {}", duration::exact(wait));

@@ -68,8 +68,9 @@ impl Job<'_> {
         let guard = match supervisor.wait_for(taking)? {
             Waited::Done(Ok(guard)) => guard,
             Waited::Done(Err(error)) => {
+                let code = self.not_acquired(&error, &locker.about().backend);
                 close(locker, COURTESY)?;
-                return Ok(self.not_acquired(&error));
+                return Ok(code);
             }
             Waited::Interrupted(signal) => {
                 self.events.not_acquired("interrupted", "timeout");
@@ -80,10 +81,10 @@ impl Job<'_> {
         self.with(supervisor, &locker, guard)
     }
 
-    fn not_acquired(&self, error: &Error) -> u8 {
+    fn not_acquired(&self, error: &Error, at: &str) -> u8 {
         let outcome = if error.kind() == ErrorKind::Timeout { "timeout" } else { "unknown" };
         self.events.not_acquired(&error.to_string(), outcome);
-        not_taken(error, self.run.name.as_str(), self.global, &self.run.wanted)
+        not_taken(error, self.run.name.as_str(), at, self.global, &self.run.wanted)
     }
 
     fn with(&self, supervisor: &mut Supervisor, locker: &Locker, guard: Guard) -> std::io::Result<u8> {

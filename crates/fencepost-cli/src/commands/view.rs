@@ -85,16 +85,17 @@ fn print(all: &[Status], as_json: bool, locker: &Locker) -> io::Result<()> {
         if as_json {
             writeln!(out, "{}", as_value(status, &locker.about().backend))?;
         } else {
-            write!(out, "{}", as_text(status))?;
+            write!(out, "{}", as_text(status, &locker.about().backend))?;
         }
     }
     out.flush()
 }
 
-fn as_text(status: &Status) -> String {
+/// Names the backend: root and other users lock in different places, and wonder why they do not exclude each other.
+fn as_text(status: &Status, backend: &str) -> String {
     let mut text = match &status.holder {
-        None => format!("{}\tfree", status.lock),
-        Some(holder) => format!("{}\theld by {}", status.lock, holder_text(holder)),
+        None => format!("{}\tfree, at {backend}", status.lock),
+        Some(holder) => format!("{}\theld by {}, at {backend}", status.lock, holder_text(holder)),
     };
     for owner in &status.waiters {
         let owner = owner.as_ref().map_or("somebody".into(), |owner| format!("{owner} for {}", ago(owner)));
