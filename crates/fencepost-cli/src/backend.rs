@@ -75,7 +75,8 @@ impl Backend {
             biased;
             connected = connect(&self.url, host.clone()) => connected,
             () = host.sleep_until(host.now() + limit) => {
-                Err(Error::new(ErrorKind::Unavailable, format!("the backend did not answer within {}", duration::exact(limit))))
+                let text = format!("the backend did not answer within {}", duration::exact(limit));
+                Err(Error::new(ErrorKind::Unavailable, text))
             }
         };
         let locker =

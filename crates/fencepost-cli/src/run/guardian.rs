@@ -5,7 +5,8 @@
 //! 2. When the connection ends the supervisor is dead: the ending begins at once.
 //! 3. After a stop it reports the end only when the kernel says that it has no child left: the job, and all that
 //!    came of it, is dead, because a subreaper's descendants never leave it.
-//! 4. Were it itself stopped, its parent continues it; and should that be dead, the kernel does (parent-death signal).
+//! 4. Where it may, it runs before everything else: a busy machine must not let a job outlive its lease.
+//! 5. Were it itself stopped, its parent continues it; and should that be dead, the kernel does (parent-death signal).
 //!
 //! It reads no signal but SIGCHLD, opens no files, and must never talk to a backend.
 
@@ -102,7 +103,11 @@ fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
     set_pdeathsig(Signal::SIGCONT)?;
     let Some((order, passed)) = await_start(supervisor)? else { return Ok(()) };
     match Keeper::start(launch, order, passed) {
-        Ok(keeper) => keep(keeper, supervisor),
+        Ok(keeper) => {
+            // After the start: the job keeps the priority that it was given.
+            sys::hurry();
+            keep(keeper, supervisor)
+        }
         Err(error) => {
             tell(supervisor, Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) });
             Ok(())

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::inherited::Inherited;
 use super::schedule::{Cause, Due, Schedule};
 use super::spawn::spawn;
-use super::tree::{Denied, kill_below_once, signal_below};
+use super::tree::{Denied, Known, kill_below_once, terminate_below};
 use crate::sys;
 
 /// What is known of the job before the lock is held.
@@ -77,6 +77,8 @@ pub(crate) struct Keeper {
     status: Option<ExitStatus>,
     sweep_at: Option<u64>,
     sweeps: u32,
+    /// What got TERM.
+    known: Known,
     denied: Denied,
 }
 
@@ -85,8 +87,8 @@ impl Keeper {
     pub(crate) fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> io::Result<Self> {
         let schedule = Schedule::new(launch.grace, order.deadline, order.until);
         let pid = spawn(&launch.argv, order.env, setup(launch, order.dies_with_parent, passed))?;
-        let (own_group, denied) = (launch.own_group, Denied::default());
-        Ok(Self { pid, own_group, schedule, status: None, sweep_at: None, sweeps: 0, denied })
+        let (own_group, known, denied) = (launch.own_group, Known::default(), Denied::default());
+        Ok(Self { pid, own_group, schedule, status: None, sweep_at: None, sweeps: 0, known, denied })
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -150,6 +152,8 @@ impl Keeper {
             self.terminate();
         }
         if self.schedule.due(now) == Due::Kill && self.sweep_at.is_none_or(|at| at <= now) {
+            // Those that are known first: finding the others takes its time.
+            self.known.kill();
             self.denied.note(kill_below_once(self.sweeps > 0));
             self.sweep_at = Some(sys::now() + (AGAIN << self.sweeps));
             self.sweeps = DOUBLED.min(self.sweeps + 1);
@@ -157,8 +161,7 @@ impl Keeper {
     }
 
     fn terminate(&mut self) {
-        // CONT after TERM, or a stopped process would never see it.
-        self.denied.note(signal_below(&[libc::SIGTERM, libc::SIGCONT]));
+        self.denied.note(terminate_below(&mut self.known));
     }
 }
 

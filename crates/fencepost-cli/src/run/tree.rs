@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -21,17 +22,33 @@ struct Process {
     born: u64,
 }
 
-/// Sends each of `signals` to everything below this process, ancestors first. Answers the first process that we may
-/// not signal, if there is one.
-pub(crate) fn signal_below(signals: &[i32]) -> io::Result<Option<i32>> {
-    Ok(signal_all(&below(std::process::id() as i32)?.0, signals))
+/// Processes that were found below this one, each pinned by a descriptor: to kill them again needs no look at `/proc`,
+/// which on a busy machine takes longer than a deadline allows.
+#[derive(Default)]
+pub(crate) struct Known(Vec<OwnedFd>);
+
+impl Known {
+    /// Kills those that still run.
+    pub(crate) fn kill(&mut self) {
+        for process in self.0.drain(..) {
+            // One that has ended is as it should be, and one that we may not signal was noted when it was found.
+            let _ = sys::pidfd_kill(&process, libc::SIGKILL);
+        }
+    }
+}
+
+/// Sends TERM to everything below this process, ancestors first, and CONT, since one that is stopped would never see it.
+/// Keeps what was found in `known`. Answers the first process that we may not signal, if there is one.
+pub(crate) fn terminate_below(known: &mut Known) -> io::Result<Option<i32>> {
+    let (ours, _) = below(std::process::id() as i32)?;
+    Ok(signal_all(&ours, &[libc::SIGTERM, libc::SIGCONT], known))
 }
 
 /// Kills everything below this process, `again` if a first time did not do. What forks faster than it can be found is
 /// then killed by groups, since the kernel lets no fork slip out of a group that it kills.
 pub(crate) fn kill_below_once(again: bool) -> io::Result<Option<i32>> {
     let (ours, others) = below(std::process::id() as i32)?;
-    let denied = signal_all(&ours, &[libc::SIGKILL]);
+    let denied = signal_all(&ours, &[libc::SIGKILL], &mut Known::default());
     if again {
         let shared: HashSet<i32> = others.iter().map(|other| other.group).collect();
         let groups: HashSet<i32> = ours.iter().map(|process| process.group).collect();
@@ -79,27 +96,29 @@ impl Denied {
     }
 }
 
-fn signal_all(processes: &[Process], signals: &[i32]) -> Option<i32> {
+fn signal_all(processes: &[Process], signals: &[i32], known: &mut Known) -> Option<i32> {
     // Every one gets its signals before the answer is looked at.
     let denied: Vec<_> =
-        processes.iter().filter(|one| signal_one(**one, signals) == Err(Errno::EPERM)).collect();
+        processes.iter().filter(|one| signal_one(**one, signals, known) == Err(Errno::EPERM)).collect();
     denied.first().map(|process| process.pid)
 }
 
-fn signal_one(process: Process, signals: &[i32]) -> nix::Result<()> {
+fn signal_one(process: Process, signals: &[i32], known: &mut Known) -> nix::Result<()> {
     let exact = match sys::pidfd(process.pid) {
-        // Old kernels, and containers that forbid the call.
-        Err(Errno::ENOSYS | Errno::EPERM) => None,
+        // Old kernels, containers that forbid the call, and more processes than we may have descriptors.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EMFILE | Errno::ENFILE) => None,
         opened => Some(opened?),
     };
     // Read again now that the descriptor pins it: the id may have been given away since the first look.
     if look(process.pid).map(|again| again.born) != Some(process.born) {
         return Ok(());
     }
-    signals.iter().try_for_each(|&signal| match &exact {
+    let sent = signals.iter().try_for_each(|&signal| match &exact {
         Some(pidfd) => sys::pidfd_kill(pidfd, signal),
         None => sys::kill(process.pid, signal),
-    })
+    });
+    known.0.extend(exact);
+    sent
 }
 
 /// What is below a process, ancestors first, and every other process.

@@ -51,7 +51,7 @@ fn usage() {
         (vec!["run"], see("the following required arguments were not provided: <NAME>; <CMD>...")),
         (vec!["run", "x"], see("the following required arguments were not provided: <CMD>...")),
         (vec!["run", "x", "--"], see("the following required arguments were not provided: <CMD>...")),
-        (run(&["--utl", "x"]), see("unexpected argument '--utl' found; tip: a similar argument exists: '--url'")),
+        (run(&["--labl", "x"]), see("unexpected argument '--labl' found; tip: a similar argument exists: '--label'")),
         (run(&["--ttl", "30"]), value("30", "--ttl <DURATION>", "it has no unit; write, for example, 30s or 30ms")),
         (run(&["--ttl", "0s"]), value("0s", "--ttl <DURATION>", "it is zero; write, for example, 30s")),
         (run(&["--ttl", "-5s"]), value("-5s", "--ttl <DURATION>", "it is negative; write, for example, 30s")),

@@ -51,6 +51,17 @@ pub(crate) fn alive(pid: i32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z")
 }
 
+/// When a process started, in ticks.
+fn started(pid: i32) -> Option<String> {
+    stat(pid).map(|fields| fields[19].clone())
+}
+
+/// What is known of a process, for the message of a test that fails.
+fn describe(pid: i32) -> String {
+    let command = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    format!("pid={pid} stat={:?} command={:?}", stat(pid).map(|fields| fields[..4].to_vec()), command)
+}
+
 pub(crate) fn kill(pid: i32, signal: nix::sys::signal::Signal) {
     sys::kill(pid, signal as i32).expect("the process exists");
 }
@@ -125,7 +136,11 @@ impl Scene {
     pub(crate) fn tree_is_dead(&self) -> u64 {
         for name in TREE {
             let pid = self.read(name);
-            until("death", || (!alive(pid)).then_some(()));
+            let born = started(pid);
+            // An id may be given to another process as soon as its first owner is reaped.
+            until(&format!("death of {name}, {}", describe(pid)), || {
+                (!alive(pid) || started(pid) != born).then_some(())
+            });
         }
         TREE.map(|name| self.last_stamp(name)).into_iter().max().expect("there are names")
     }
