@@ -31,13 +31,14 @@ const LOCK: &str = "line";
 const HELD: Duration = Duration::from_millis(1);
 
 pub(crate) fn measure(table: &mut Table, place: &Place, effort: usize) -> Outcome<()> {
-    let window = Duration::from_millis(100) * effort as u32;
+    let window = Duration::from_millis(if effort > 1 { 2000 } else { 200 });
     let file = place.file("line");
     File::create(&file)?;
     let path = file.to_str().ok_or("a path that is not UTF-8")?;
-    let floor = follow(&["flock", path], &["flock", path], || thread::sleep(window))?;
+    let flock = ["flock", path];
+    let floor = patiently(window, |window| follow(&flock, &flock, || thread::sleep(window)))?;
     for waiters in [1, 1000] {
-        let ours = ours(&place.url(), waiters, window)?;
+        let ours = patiently(window, |window| ours(&place.url(), waiters, window))?;
         table.row([
             format!("hand-over to another process, {waiters} waiting"),
             "flock(2), 1 waiting".into(),
@@ -50,7 +51,21 @@ pub(crate) fn measure(table: &mut Table, place: &Place, effort: usize) -> Outcom
     Ok(())
 }
 
-fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Duration> {
+/// Tries longer and longer until the lock was handed over: on a busy machine the processes need a while to start.
+fn patiently(
+    mut window: Duration,
+    measure: impl Fn(Duration) -> Outcome<Option<Duration>>,
+) -> Outcome<Duration> {
+    loop {
+        match measure(window)? {
+            Some(time) => return Ok(time),
+            None if window > Duration::from_secs(8) => return Err("the lock was never handed over".into()),
+            None => window *= 2,
+        }
+    }
+}
+
+fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Option<Duration>> {
     let locker = blocking::Locker::connect(url)?;
     let guard = locker.acquire(&locker.lock(LOCK))?;
     // One of them will hold the lock.
@@ -66,8 +81,8 @@ fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Duration> {
 }
 
 /// Runs two processes for as long as `meanwhile` takes, and answers the median of the times between a release in one of
-/// them and the next grant, if that was in the other.
-fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Duration> {
+/// them and the next grant, if that was in the other; `None` if it never was.
+fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Option<Duration>> {
     let processes = [start(one)?, start(other)?];
     meanwhile();
     let mut holds = Vec::new();
@@ -85,11 +100,7 @@ fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Dur
         .filter(|pair| pair[0].2 != pair[1].2)
         .map(|pair| pair[1].0.since(pair[0].1))
         .collect();
-    if times.is_empty() {
-        Err("the lock was never handed over".into())
-    } else {
-        Ok(median(times.into_iter()))
-    }
+    Ok(if times.is_empty() { None } else { Some(median(times.into_iter())) })
 }
 
 fn start(arguments: &[&str]) -> io::Result<Child> {

@@ -71,7 +71,7 @@ fn measure(cli: &Cli) -> Outcome<()> {
     let disk = Place::on_disk()?;
     let effort = if cli.quick { 1 } else { 20 };
     let mut table = Table::new(&program, &[&memory, &disk]);
-    processes::measure(&mut table, &program, &memory, effort)?;
+    processes::measure(&mut table, &processes::install(&program, &disk)?, &memory, effort)?;
     library::measure(&mut table, &memory, Some(15.0), effort)?;
     library::measure(&mut table, &disk, None, effort)?;
     detour::measure(&mut table, &memory, effort)?;
