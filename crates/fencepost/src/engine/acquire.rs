@@ -45,6 +45,7 @@ pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error>
         limit: want.wait.map(|wait| core.now() + wait),
         silent_since: core.now(),
         failures: 0,
+        is_answered: false,
         holder: None,
         core,
         want,
@@ -79,6 +80,8 @@ struct Line {
     /// When the first request was sent that the backend has not answered.
     silent_since: Moment,
     failures: u32,
+    /// Whether the backend has ever said where the claim stands.
+    is_answered: bool,
     holder: Option<Holder>,
 }
 
@@ -94,7 +97,7 @@ impl Line {
                 Ok(Entered::Granted { token }) => return self.accept(claim, token, sent),
                 Ok(Entered::Queued { recheck, holder }) => self.heard(recheck, holder),
                 Ok(Entered::Busy { holder, .. }) if self.want.intent == Intent::Try => {
-                    self.holder = holder;
+                    self.heard(Duration::ZERO, holder);
                     return Err(self.timeout());
                 }
                 Ok(Entered::Busy { retry, holder }) => self.heard(retry, holder),
@@ -200,6 +203,7 @@ impl Line {
     /// The backend answered: its silence is over.
     fn heard(&mut self, pause: Duration, holder: Option<Holder>) -> Duration {
         self.failures = 0;
+        self.is_answered = true;
         self.holder = holder.or(self.holder.take());
         pause
     }
@@ -213,7 +217,11 @@ impl Line {
         let left = self.want.patience.saturating_sub(silent);
         if left.is_zero() {
             let kind = if unsure { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-            let text = format!("no answer from {} for {silent:.1?}: {fail}", self.core.about.backend);
+            let backend = &self.core.about.backend;
+            let text = match &fail {
+                Fail::Unknown(_) => format!("no answer from {backend} for {silent:.1?}: {fail}"),
+                _ => format!("{fail}; tried for {silent:.1?} at {backend}"),
+            };
             return Err(Error::new(kind, text));
         }
         self.failures += 1;
@@ -224,11 +232,15 @@ impl Line {
     }
 
     fn timeout(&self) -> Error {
-        let mut text = format!("lock={} is held", self.want.lock);
-        if let Some(owner) = self.holder.as_ref().and_then(|holder| holder.owner.as_ref()) {
-            let since = Duration::from_secs(wall_ms().saturating_sub(owner.since_ms) / 1000);
-            text += &format!(" by {owner} since {since:?} ago");
-        }
+        let (lock, backend) = (&self.want.lock, &self.core.about.backend);
+        let mut text = match self.holder.as_ref().and_then(|holder| holder.owner.as_ref()) {
+            Some(owner) => {
+                let held = Duration::from_secs(wall_ms().saturating_sub(owner.since_ms) / 1000);
+                format!("lock={lock} is held by {owner} for {held:?}, at {backend}")
+            }
+            None if self.is_answered => format!("lock={lock} is held, at {backend}"),
+            None => format!("lock={lock} was not taken in time: no answer yet from {backend}"),
+        };
         if let (Intent::Wait, Some(wait)) = (self.want.intent, self.want.wait) {
             text += &format!("; gave up after {wait:?}");
         }
