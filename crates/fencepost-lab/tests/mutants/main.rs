@@ -1,9 +1,12 @@
-//! Deliberately broken engines: each must be caught by the simulation.
+//! Deliberately broken code: engines that the simulation must catch, and embedded engines that their own tests must catch.
+//!
+//! Those of the embedded engine take a minute each, and run only with `MUTANTS=all`; elsewhere they are shown as ignored.
 //!
 //! A mutant is a change of the engine's source, made in a copy of the library and compiled there, so that the engine itself
 //! carries no switches for its tests. One that no longer applies fails here: adapt it to the new code.
 
 mod engine;
+mod local;
 
 use std::{
     fs,
@@ -37,13 +40,22 @@ fn main() -> ExitCode {
     // They share one target folder.
     arguments.test_threads = Some(1);
     let workshop = Arc::new(Workshop::new());
-    let trials = engine::MUTANTS.iter().map(|(name, mutant)| {
+    let all = std::env::var("MUTANTS").is_ok_and(|which| which == "all");
+    let mut trials = Vec::new();
+    for (area, mutants, tests, run) in [
+        ("engine", engine::MUTANTS, ["--package", "fencepost-lab", "--test", "sim"], true),
+        ("local", local::MUTANTS, ["--package", "fencepost", "--test", "local"], all),
+    ] {
+        for (name, mutant) in mutants {
+            let workshop = workshop.clone();
+            let judge = move || workshop.judge(mutant, &tests);
+            trials.push(Trial::test(format!("{area}::{name}"), judge).with_ignored_flag(!run));
+        }
+        // The control: the unchanged copy passes, so what fails the mutants is their fault.
         let workshop = workshop.clone();
-        Trial::test(format!("engine::{name}"), move || workshop.judge(mutant))
-    });
-    let mut trials: Vec<_> = trials.collect();
-    let workshop = workshop.clone();
-    trials.push(Trial::test("the_right_engine_passes", move || workshop.judge_right()));
+        let control = move || workshop.judge_right(&tests);
+        trials.push(Trial::test(format!("the_right_{area}_passes"), control).with_ignored_flag(!run));
+    }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
@@ -89,9 +101,10 @@ impl Workshop {
         Ok(())
     }
 
-    fn cargo(&self, arguments: &[&str]) -> Result<(bool, String), Failed> {
+    fn cargo(&self, tests: &[&str], arguments: &[&str]) -> Result<(bool, String), Failed> {
         let output = Command::new(env!("CARGO"))
-            .args(["test", "--quiet", "--offline", "--package", "fencepost-lab", "--test", "sim"])
+            .args(["test", "--quiet", "--offline"])
+            .args(tests)
             .args(arguments)
             .current_dir(&self.copy)
             .env("CARGO_TARGET_DIR", &self.target)
@@ -102,13 +115,13 @@ impl Workshop {
         Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     }
 
-    fn judge(&self, mutant: &Mutant) -> Result<(), Failed> {
+    fn judge(&self, mutant: &Mutant, tests: &[&str]) -> Result<(), Failed> {
         self.lay(Some(mutant))?;
-        let (compiles, text) = self.cargo(&["--no-run"])?;
+        let (compiles, text) = self.cargo(tests, &["--no-run"])?;
         if !compiles {
             return Err(format!("the mutant does not compile; adapt it:\n{text}").into());
         }
-        match self.cargo(&[])? {
+        match self.cargo(tests, &[])? {
             (true, _) => Err(format!("not caught: {}", mutant.story).into()),
             (false, text) => {
                 let mut lines = text.lines();
@@ -120,10 +133,9 @@ impl Workshop {
         }
     }
 
-    /// The control: the unchanged copy passes, so what fails the mutants is their fault.
-    fn judge_right(&self) -> Result<(), Failed> {
+    fn judge_right(&self, tests: &[&str]) -> Result<(), Failed> {
         self.lay(None)?;
-        match self.cargo(&[])? {
+        match self.cargo(tests, &[])? {
             (true, _) => Ok(()),
             (false, text) => Err(text.into()),
         }
