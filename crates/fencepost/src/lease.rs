@@ -7,7 +7,10 @@ use std::{
     any::Any,
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,8 @@ pub struct Lease {
     term: OnceLock<Duration>,
     schedule: Weak<Schedule>,
     life: Mutex<Life>,
+    /// Set for good once something may come late at the backend that this lease would keep alive.
+    retired: AtomicBool,
     /// The claims on a shared lease: they fall together.
     claims: Mutex<BTreeMap<u64, Weak<Claim>>>,
     seat: Mutex<Option<Box<dyn Any + Send>>>,
@@ -65,6 +70,7 @@ impl Lease {
             term: OnceLock::new(),
             schedule,
             life: Mutex::new(Life::Unopened),
+            retired: AtomicBool::new(false),
             claims: Mutex::default(),
             seat: Mutex::new(None),
             serial,
@@ -121,12 +127,25 @@ impl Lease {
         }
     }
 
-    /// Whether no claim hangs on this lease; asked of leases at hand, which one table holds.
+    /// Whether no claim that anybody wants hangs on this lease; asked of leases at hand, which one table holds.
     pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
-        if self.is_shared() { self.claims().is_empty() } else { Arc::strong_count(self) == 1 }
+        if self.is_shared() {
+            self.claims().iter().all(|claim| claim.is_over())
+        } else {
+            Arc::strong_count(self) == 1
+        }
     }
 
-    /// Whether new claims may still be put on this lease.
+    /// Lets a shared lease take no new claims: it is closed when those that it has are over.
+    pub(crate) fn retire(&self) {
+        self.retired.store(self.is_shared(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Whether claims may be entered and granted on this lease.
     pub(crate) fn is_usable(&self, now: Moment) -> bool {
         match *self.life() {
             Life::Unopened => !self.is_shared(),

@@ -64,6 +64,9 @@ const SERVER_RUNS_FAST: u32 = 8;
 /// Longer than a request may take: the engine has then given up waiting for it.
 const SLOW: Duration = Duration::from_millis(2500);
 
+/// On a session, longer than the session would live if nobody renewed it.
+const SLOW_ON_SESSIONS: Duration = Duration::from_secs(6);
+
 impl Net {
     /// A network before this service.
     pub(super) fn new(service: Service, clock: Clock, dice: Arc<Dice>) -> Arc<Self> {
@@ -148,7 +151,8 @@ impl Net {
         let (mut answer, answered) = oneshot::channel();
         let net = self.clone();
         spawn(async move {
-            let slow = if net.dice.chance(weather.slow) { net.dice.up_to(SLOW) } else { Duration::ZERO };
+            let most = if net.has_sessions() { SLOW_ON_SESSIONS } else { SLOW };
+            let slow = if net.dice.chance(weather.slow) { net.dice.up_to(most) } else { Duration::ZERO };
             net.clock.sleep(net.latency() + slow).await;
             let arrives = !net.dice.chance(weather.lose_request);
             let result = if arrives { Some(net.carry_out(&op).await) } else { None };
@@ -211,6 +215,11 @@ impl Net {
     pub(super) fn is_excused(&self, token: u64) -> bool {
         let excuses = self.excuses.lock().unwrap_or_else(PoisonError::into_inner);
         excuses.get(&token).is_some_and(|end| self.clock.now() < *end)
+    }
+
+    /// Whether claims hang on sessions.
+    pub(super) fn has_sessions(&self) -> bool {
+        self.state().service.sessions_only
     }
 
     /// The claims at the server whose owners have forgotten them.

@@ -141,6 +141,8 @@ struct Tally {
     waiting: BTreeMap<String, (String, Duration)>,
     /// Since when a lock has no holder.
     free_since: BTreeMap<&'static str, Duration>,
+    /// Claims that nobody knows any more, since when.
+    orphans: BTreeMap<String, Duration>,
     /// When as many stood in line for a lock as wait for it.
     in_order: BTreeMap<&'static str, Duration>,
 }
@@ -192,17 +194,29 @@ impl World {
             }
         }
         drop(tally);
-        // What a server carries out after a long frozen time, its owner was right to forget.
-        if self.sky != Sky::Freezes {
-            wrong.extend(
-                self.net.orphans().iter().map(|_| "the server has a claim that its owner forgot".to_owned()),
-            );
-        }
+        wrong.extend(self.forgotten());
         wrong.into_iter().for_each(|text| self.violation(text));
     }
 }
 
 impl World {
+    /// The claims at the server that their owners forgot. What a server carries out after a long frozen time, an owner was
+    /// right to forget; and what hangs on a session whose end did not arrive goes when the session runs out.
+    fn forgotten(&self) -> Option<String> {
+        let bound = match self.sky {
+            Sky::Freezes => return None,
+            Sky::Storm if self.net.has_sessions() => TTL * 2,
+            _ => Duration::ZERO,
+        };
+        let (now, orphans) = (self.clock.now(), self.net.orphans());
+        let mut tally = self.tally();
+        let since = std::mem::take(&mut tally.orphans);
+        tally.orphans =
+            orphans.into_iter().map(|id| (id.clone(), since.get(&id).copied().unwrap_or(now))).collect();
+        let old = tally.orphans.values().filter(|since| now >= **since + bound).count();
+        (old > 0).then(|| format!("the server has {old} claims that their owners forgot"))
+    }
+
     /// Nobody may wait for a lock that has been free for long.
     fn check_waiters(&self) {
         let Some(bound) = self.sky.patience() else { return };

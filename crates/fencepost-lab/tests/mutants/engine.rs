@@ -64,8 +64,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             story: "an unconfirmed removal is not repeated (CURATOR-678)",
             edits: &[Edit {
                 file: "engine/reaper.rs",
-                right: "        if done {",
-                broken: "        if done || failures == 0 {",
+                right: "            None => term,\n        };",
+                broken: "            None => term,\n        };\n        if failures == 1 { return; }",
             }],
         },
     ),
@@ -75,8 +75,19 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             story: "an enter that was still on its way when its claim was removed grants a ghost",
             edits: &[Edit {
                 file: "engine/reaper.rs",
-                right: "Ok(_) => !claim.unsure.load(Ordering::Relaxed) || sent >= lease_over,",
-                broken: "Ok(_) => true,",
+                right: "Ok(_) if !claim.unsure.load(Ordering::Relaxed) => return,",
+                broken: "Ok(_) => return,",
+            }],
+        },
+    ),
+    (
+        "late_enter_on_a_living_session",
+        Mutant {
+            story: "an enter that comes late is carried by a session that goes on, and nobody removes it (etcd)",
+            edits: &[Edit {
+                file: "engine/reaper.rs",
+                right: "if !lease.keeps_alive(claim.now()) {",
+                broken: "if true {",
             }],
         },
     ),

@@ -157,9 +157,11 @@ impl Line {
         let until = match self.core.about.lease {
             LeaseKind::None => None,
             LeaseKind::PerClaim => claim.lease().term().map(|term| deadline(sent, term)),
-            // The lease ended while the claim stood in line.
-            LeaseKind::Shared if !claim.lease().is_usable(now) => return Ok(None),
-            LeaseKind::Shared => claim.lease().deadline(),
+            LeaseKind::Shared => match claim.lease().deadline().filter(|end| now < *end) {
+                Some(end) => Some(end),
+                // The lease ended while the claim stood in line.
+                None => return Ok(None),
+            },
         };
         if until.is_some_and(|until| now >= until) {
             let text = format!("the grant of lock={} came too late to be used", claim.lock());

@@ -268,6 +268,11 @@ impl Schedule {
     fn look_at_lease(&self, lease: &Arc<Lease>) -> bool {
         let now = self.host.now();
         match lease.deadline() {
+            Some(_) if lease.is_retired() && lease.is_idle() => {
+                let closing = super::close(self.driver.clone(), self.host.clone(), lease.clone());
+                self.host.spawn(Box::pin(closing));
+                false
+            }
             Some(end) if now < end => {
                 let key = (end.min(now + retry_after(lease)), lease.serial);
                 self.agenda().due.insert(key, Entry::Lease(lease.clone()));
@@ -325,7 +330,9 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
                 lease.extend(sent, term, now);
                 // Also the claims that were granted while the request was under way hang on what it renewed.
                 for claim in lease.claims() {
-                    claim.extend(deadline(sent, term), now);
+                    if !claim.extend(deadline(sent, term), now) {
+                        claim.expire(now);
+                    }
                 }
                 schedule.move_lease(&lease, renew_at(sent, term).max(now));
             }

@@ -20,7 +20,7 @@ use std::{
 };
 
 use crate::{
-    claim::Claim,
+    claim::{Claim, Loss},
     driver::{About, Driver, Fail, LeaseKind},
     host::{Host, Moment},
     lease::Lease,
@@ -114,7 +114,7 @@ impl Core {
         }
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         if leases.len() >= MAX_LEASES {
-            // A claim that was about to be put on one of these finds it closed, and takes another.
+            // A claim that was about to be put on one of these finds it over, and takes another.
             let idle: Vec<_> =
                 leases.extract_if(|_, lease| lease.is_idle()).map(|(_, lease)| lease).collect();
             for lease in idle.into_iter().filter(|lease| lease.is_shared()) {
@@ -127,12 +127,14 @@ impl Core {
 
     /// Closes a lease in the background.
     fn close_lease(&self, lease: Arc<Lease>) {
+        // At once, and not when the task comes to it: nothing may be granted on it meanwhile.
+        lease.end(Loss::LeaseEnded);
         self.host.spawn(Box::pin(close(self.driver.clone(), self.host.clone(), lease)));
     }
 
     fn lease_at_hand(&self, ttl: Duration) -> Option<Arc<Lease>> {
         let leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.get(&ttl).filter(|lease| lease.is_usable(self.now())).cloned()
+        leases.get(&ttl).filter(|lease| lease.is_usable(self.now()) && !lease.is_retired()).cloned()
     }
 
     pub(crate) fn claim(
@@ -159,6 +161,8 @@ impl Core {
 
 /// Closes a lease; one that cannot be closed ends by itself.
 pub(crate) async fn close(driver: Arc<dyn Driver>, host: Arc<dyn Host>, lease: Arc<Lease>) {
+    // Those who hold something on it must not believe a moment longer than the backend does.
+    lease.end(Loss::LeaseEnded);
     let closing = Box::pin(async move { driver.close(&lease).await });
     let _ = to_its_end(host, REQUEST_MAX, closing, |_| ()).await;
 }

@@ -34,10 +34,8 @@ impl Reaper {
     /// expires it is a system call or two, and nobody else would ever free the lock.
     pub(crate) fn take(self: &Arc<Self>, driver: Arc<dyn Driver>, claim: Arc<Claim>, at_once: bool) {
         let (pending, host) = (self.expect(), claim.host().clone());
-        let mut work: crate::host::Fut<'static, ()> = Box::pin(async move {
-            remove(driver, &claim).await;
-            drop(pending);
-        });
+        let mut work: crate::host::Fut<'static, ()> =
+            Box::pin(async move { remove(driver, &claim, pending).await });
         let done = at_once && {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             work.as_mut().poll(&mut context).is_ready()
@@ -69,25 +67,41 @@ impl Drop for Pending {
     }
 }
 
-/// Removes `claim` until the backend confirms it. After an unknown outcome only a removal counts that was sent when the
-/// lease that could carry a late enter was over. Without any answer it ends one lease later, when whatever is there ends
-/// by itself; on a shared lease that goes on it never does.
-async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>) {
-    let term = claim.lease().term().unwrap_or(Duration::from_secs(60));
+/// Removes `claim` until the backend confirms it.
+///
+/// After an unknown outcome only a removal counts that was sent when the lease that could carry a late enter was over;
+/// without any answer it ends one lease later, when whatever is there ends by itself. A shared lease does not end by
+/// itself: it takes no new claims any more, so that it soon ends, and until then the removal is repeated now and then.
+async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>, pending: Pending) {
+    let lease = claim.lease();
+    let term = lease.term().unwrap_or(Duration::from_secs(60));
     let lease_over = Moment::from_nanos(claim.entered.load(Ordering::Relaxed)) + term;
     let give_up = lease_over.max(claim.now()) + term;
+    let mut pending = Some(pending);
     let mut failures = 0;
     loop {
         let sent = claim.now();
-        let done = match leave(&driver, claim).await {
-            Ok(_) => !claim.unsure.load(Ordering::Relaxed) || sent >= lease_over,
-            Err(fail) => !fail.is_passing() || (sent >= give_up && !claim.lease().keeps_alive(sent)),
-        };
-        if done {
-            return;
+        match leave(&driver, claim).await {
+            Ok(_) if !claim.unsure.load(Ordering::Relaxed) => return,
+            Ok(_) if sent >= lease_over => {
+                if !lease.keeps_alive(claim.now()) {
+                    return;
+                }
+                lease.retire();
+                pending = None;
+            }
+            Err(fail) if !fail.is_passing() => {
+                lease.retire();
+                return;
+            }
+            Err(_) if sent >= give_up && !lease.keeps_alive(sent) => return,
+            Ok(_) | Err(_) => {}
         }
         failures += 1;
-        let pause = Duration::from_millis(20) * 2u32.pow(failures.min(5));
+        let pause = match pending {
+            Some(_) => Duration::from_millis(20) * 2u32.pow(failures.min(5)),
+            None => term,
+        };
         claim.host().sleep_until(claim.now() + pause).await;
     }
 }

@@ -23,7 +23,12 @@ pub(crate) async fn verb<T: Send + 'static>(
         }
         drop(turn);
     };
-    to_its_end(claim.host().clone(), claim.patience(), sent, settle).await
+    let result = to_its_end(claim.host().clone(), claim.patience(), sent, settle).await;
+    if matches!(result, Err(Fail::Unknown(_))) {
+        // Also when the driver panicked, and `settle` was never asked.
+        claim.mark_unsure();
+    }
+    result
 }
 
 /// Runs `request` until it ends or `limit` is over, and then `settle`, before anybody learns of the outcome.
@@ -54,5 +59,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
         // The caller may have gone; what the request left behind is then the reaper's.
         let _ = answer.send(result);
     }));
-    answered.await.unwrap_or_else(|_| Err(Fail::Internal("a request was dropped before its end".into())))
+    answered
+        .await
+        .unwrap_or_else(|_| Err(Fail::Unknown("the driver failed before the request came to its end".into())))
 }
