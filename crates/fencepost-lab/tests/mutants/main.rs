@@ -102,8 +102,9 @@ impl Workshop {
     }
 
     fn cargo(&self, tests: &[&str], arguments: &[&str]) -> Result<(bool, String), Failed> {
-        let output = Command::new(env!("CARGO"))
-            .args(["test", "--quiet", "--offline"])
+        // Broken code may hang; that is a failing test too.
+        let output = Command::new("timeout")
+            .args(["200", env!("CARGO"), "test", "--quiet", "--offline"])
             .args(tests)
             .args(arguments)
             .current_dir(&self.copy)
