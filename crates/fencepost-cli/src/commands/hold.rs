@@ -189,6 +189,8 @@ impl Keeper<'_> {
     /// Stays until the watched process ends (false) or `release` asks (true), and publishes every change.
     fn stay(&self, guard: &Guard, handle: &mut HandleFile, asked: BorrowedFd<'_>) -> io::Result<bool> {
         let mut changes = guard.changes();
+        // What was so before the subscription is no change: a loss of that time would never be published.
+        handle.follow(changes.hold());
         loop {
             match poll_beside(changes.changed(), &[asked, self.watched.as_fd()])? {
                 Some(hold) => handle.follow(hold),
