@@ -21,7 +21,7 @@ use nix::unistd::{Pid, setpgid};
 use serde::{Deserialize, Serialize};
 
 use super::keeper::{Event, Keeper, Launch, Order};
-use super::schedule::Cause;
+use super::schedule::{Cause, Schedule};
 use super::tree::kill_below;
 use super::wake::{Alarm, wait_readable};
 use super::wire::{Channel, Received};
@@ -102,17 +102,27 @@ fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
     set_child_subreaper(true)?;
     set_pdeathsig(Signal::SIGCONT)?;
     let Some((order, passed)) = await_start(supervisor)? else { return Ok(()) };
-    match Keeper::start(launch, order, passed) {
+    match start(launch, order, passed) {
         Ok(keeper) => {
             // After the start: the job keeps the priority that it was given.
             sys::hurry();
             keep(keeper, supervisor)
         }
-        Err(error) => {
-            tell(supervisor, Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) });
+        Err(event) => {
+            tell(supervisor, event);
             Ok(())
         }
     }
+}
+
+/// Starts the job, or says why it does not run.
+fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> Result<Keeper, Event> {
+    // The machine may have stood still, or we alone, since the order was given.
+    if Schedule::new(launch.grace, order.deadline, order.until).is_over(sys::now()) {
+        return Err(Event::Ended { status: 0, cause: Cause::Deadline });
+    }
+    let failed = |error: io::Error| Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) };
+    Keeper::start(launch, order, passed).map_err(failed)
 }
 
 fn await_start(supervisor: &Channel) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
@@ -166,4 +176,23 @@ fn keep(mut keeper: Keeper, supervisor: &Channel) -> io::Result<()> {
 /// A supervisor that cannot be told is gone, or will see by the connection's end that we are.
 fn tell(supervisor: &Channel, event: Event) {
     let _ = supervisor.send(&event, None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::inherited::Inherited;
+
+    #[test]
+    fn an_order_that_comes_too_late_starts_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = directory.path().join("ran");
+        let argv = vec!["touch".into(), ran.clone().into()];
+        let launch = Launch { argv, own_group: false, grace: 0, inherited: Inherited::nothing() };
+        let deadline = Some(sys::now());
+        let order = Order { env: Vec::new(), deadline, until: None, dies_with_parent: false };
+        let Err(event) = start(&launch, order, None) else { panic!("the job was started") };
+        assert_eq!(event, Event::Ended { status: 0, cause: Cause::Deadline });
+        assert!(!ran.exists());
+    }
 }

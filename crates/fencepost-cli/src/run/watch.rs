@@ -108,6 +108,10 @@ impl<'a, H: Hold> Watch<'a, H> {
                     Change::Lost => return Ok(Some(Outcome::Lost)),
                 }
             }
+            // Whoever declares a loss may not have come to it: what counts is the clock.
+            if Schedule::new(self.supervisor.launch.grace, self.deadline, None).is_over(sys::now()) {
+                return Ok(Some(Outcome::Lost));
+            }
             if self.until.is_some_and(|until| until <= sys::now()) {
                 return Ok(Some(Outcome::MaxHold));
             }
@@ -125,7 +129,7 @@ impl<'a, H: Hold> Watch<'a, H> {
             if self.asked == 0 {
                 return Ok(None);
             }
-            self.supervisor.wait(None, self.until)?;
+            self.supervisor.wait(None, self.until.into_iter().chain(self.deadline).min())?;
         }
     }
 
