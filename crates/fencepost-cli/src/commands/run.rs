@@ -20,7 +20,7 @@ use crate::{
     handle::HandleFile,
     live::live,
     report,
-    run::{Change, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
+    run::{Change, Kept, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
 };
 
 pub(crate) fn run(global: &Global, run: &Run) -> u8 {
@@ -36,7 +36,12 @@ pub(crate) fn run(global: &Global, run: &Run) -> u8 {
         Ok(events) => events,
         Err(why) => return report::fail(exit::USAGE, why),
     };
-    let plan = Plan { argv: run.argv.clone(), guardian: backend.expires(), grace, max_hold: run.max_hold };
+    let plan = Plan {
+        argv: run.argv.clone(),
+        guardian: backend.expires() || run.close_fd,
+        grace,
+        max_hold: run.max_hold,
+    };
     let job = Job { global, run, backend, events };
     supervised(plan, |supervisor| job.under_lock(supervisor).unwrap_or_else(broken)).unwrap_or_else(broken)
 }
@@ -103,8 +108,7 @@ impl Job<'_> {
                 None
             }
         };
-        let start =
-            Start { env: environment(&guard, backend, handle.as_ref()), inherit: self.inherited(&guard) };
+        let start = Start { env: environment(&guard, backend, handle.as_ref()), keep: self.kept(&guard) };
         let mut held = Held::new(changes, handle, self.events.clone());
         let outcome = supervisor.run(start, &mut held);
         if let (Some(least), Outcome::Exited(_)) = (self.run.min_hold, &outcome) {
@@ -127,9 +131,10 @@ impl Job<'_> {
         Ok(code)
     }
 
-    /// On `local:` the command keeps the lock by inheriting it, unless told otherwise.
-    fn inherited(&self, guard: &Guard) -> Option<std::os::fd::OwnedFd> {
-        if self.run.close_fd { None } else { fencepost::local::inherit(guard) }
+    /// On `local:` the command keeps the lock by inheriting it. Told otherwise, the guardian keeps it: it must not end
+    /// before the command does, though nobody be left to renew or release it.
+    fn kept(&self, guard: &Guard) -> Option<Kept> {
+        fencepost::local::inherit(guard).map(if self.run.close_fd { Kept::ByGuardian } else { Kept::ByJob })
     }
 
     /// Gives the lock back, and answers the exit status of the whole.

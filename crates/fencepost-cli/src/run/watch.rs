@@ -21,7 +21,7 @@ use super::outcome::Outcome;
 use super::schedule::{Cause, Schedule};
 use super::supervise::{News, Supervisor};
 use super::tree::kill_below;
-use super::{Change, Hold, Start};
+use super::{Change, Hold, Kept, Start};
 use crate::sys;
 
 impl Supervisor {
@@ -139,17 +139,21 @@ impl<'a, H: Hold> Watch<'a, H> {
 
     fn start(&self, start: Start) -> io::Result<Job<'a>> {
         let (deadline, until) = (self.deadline, self.until);
-        let passes = start.inherit.is_some();
-        let order =
-            Order { env: start.env, deadline, until, dies_with_parent: self.guardian.is_some() || !passes };
+        let inherits = matches!(start.keep, Some(Kept::ByJob(_)));
+        let dies_with_parent = self.guardian.is_some() || !inherits;
+        let order = Order { env: start.env, deadline, until, dies_with_parent, inherits };
         let launch = &self.supervisor.launch;
         match self.guardian {
             Some(guardian) => {
-                guardian.start(order, start.inherit.as_ref().map(AsFd::as_fd))?;
+                guardian.start(order, start.keep.as_ref().map(AsFd::as_fd))?;
                 Ok(Job::Guarded(guardian, Schedule::backstop(launch.grace, deadline, until)))
             }
             None => {
-                let keeper = Keeper::start(launch, order, start.inherit)?;
+                let inherited = start.keep.and_then(|kept| match kept {
+                    Kept::ByJob(fd) => Some(fd),
+                    Kept::ByGuardian(_) => None,
+                });
+                let keeper = Keeper::start(launch, order, inherited)?;
                 sys::let_go_of_stdio()?;
                 Ok(Job::Ours(keeper))
             }

@@ -5,13 +5,15 @@ use nix::sys::signal::Signal::{SIGKILL, SIGTERM};
 
 use crate::scene::{alive, kill, me, trial, until};
 use crate::sys;
-use crate::world::{World, files_in};
+use crate::world::{Running, World, files_in};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 15] = [
         ("local_supervisor_killed", supervisor_killed),
         ("local_background_survivor", survivor),
         ("local_close_fd", close_fd),
+        ("local_close_fd_and_the_supervisor_killed", close_fd_supervisor_killed),
+        ("local_close_fd_and_max_hold", close_fd_max_hold),
         ("local_forced_out", forced_out),
         ("local_nested", nested),
         ("local_environment", environment),
@@ -61,6 +63,45 @@ fn close_fd() {
     world.ask("run --close-fd x --", &["sh", "-c", "sleep 60 & echo $! >survivor"]).quiet(0);
     assert!(alive(world.scene.read::<String>("survivor").trim().parse().expect("a number")));
     world.ask("run -n x true", &[]).quiet(0);
+}
+
+/// Starts a command that does not hear TERM, and one that waits for its lock; answers both.
+fn close_fd_tree(world: &World, options: &str) -> (Running, Running) {
+    let me = me().display().to_string();
+    let first =
+        world.start(&format!("run --close-fd --ttl 2s {options} x --"), &[&me, "role:tree", "stubborn"]);
+    world.scene.tree_is_up();
+    let next = world.start("run x --", &[&me, "role:now", "next"]);
+    world.waiters(1);
+    (first, next)
+}
+
+/// The lock was kept until the last process of the first command was dead, and no longer.
+fn close_fd_ended(world: &World, next: Running) {
+    let dead = world.scene.tree_is_dead();
+    next.said().quiet(0);
+    let began = world.scene.read::<u64>("next");
+    assert!(dead < began, "alive for {} ms beside the next one", (dead - began) / 1_000_000);
+    until("no process", || world.scene.processes().is_empty().then_some(()));
+}
+
+fn close_fd_supervisor_killed() {
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "");
+    kill(first.pid(), SIGKILL);
+    close_fd_ended(&world, next);
+}
+
+fn close_fd_max_hold() {
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "--max-hold 2s");
+    kill(first.pid(), SIGKILL);
+    close_fd_ended(&world, next);
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "--max-hold 1s");
+    first.said().says(76, &["--max-hold is over"]);
+    close_fd_ended(&world, next);
+    world.nothing_is_left();
 }
 
 fn forced_out() {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::run::{self, Change, Hold, Plan, Start, Supervisor, Waited};
+use crate::run::{self, Change, Hold, Kept, Plan, Start, Supervisor, Waited};
 use crate::scene::note;
 use crate::{exit, sys};
 
@@ -48,8 +48,8 @@ fn supervise(supervisor: &mut Supervisor, script: &HashMap<String, u64>, inherit
         Waited::Interrupted(signal) => exit::of_signal(signal),
         Waited::Done(()) => {
             let env = vec![("FENCEPOST_TOKEN".into(), "7".into())];
-            let outcome =
-                supervisor.run(Start { env, inherit: inherit.map(locked) }, &mut Script::start(script));
+            let outcome = supervisor
+                .run(Start { env, keep: inherit.map(locked).map(Kept::ByJob) }, &mut Script::start(script));
             if let Some(message) = outcome.message("job") {
                 eprintln!("fencepost: {message}");
             }
