@@ -45,6 +45,7 @@ mod wire;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ use keeper::Launch;
 use relay::Relay;
 use wire::Channel;
 
+use crate::exit;
 use crate::sys::{self, Fork};
 
 /// What is asked for, before anything is locked.
@@ -135,7 +137,7 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
     if !relayed {
         let guardian = guarded.then(|| Guardian::fork(&launch)).transpose()?;
         let mut supervisor = Supervisor::new(launch, terminal, max_hold, guardian, None)?;
-        let code = body(&mut supervisor);
+        let code = caught(|| body(&mut supervisor));
         return supervisor.end(code);
     }
     let (ours, theirs) = Channel::pair()?;
@@ -151,10 +153,15 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
             nix::unistd::setsid()?;
             let relay = Relay { pid, channel: theirs };
             let mut supervisor = Supervisor::new(launch, terminal, max_hold, Some(guardian), Some(relay))?;
-            let code = body(&mut supervisor);
+            let code = caught(|| body(&mut supervisor));
             supervisor.end(code)
         }
     }
+}
+
+/// A mistake of ours is told by the status that is documented for it. What it was stands on stderr.
+fn caught(body: impl FnOnce() -> u8) -> u8 {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::INTERNAL)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
 use std::task::Poll;
 
@@ -39,10 +40,13 @@ impl Supervisor {
             supervisor: self,
             hold,
         };
-        let outcome = watch.run(start).unwrap_or_else(|error| {
-            kill_below();
-            Outcome::Broken(error.to_string())
-        });
+        // Nobody but us may be there to end the job, so that a mistake of ours must not end us before.
+        let outcome = catch_unwind(AssertUnwindSafe(|| watch.run(start)));
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(io::Error::other("internal error"))).unwrap_or_else(|error| {
+                kill_below();
+                Outcome::Broken(error.to_string())
+            });
         self.guardian = guardian;
         self.fate = outcome.signal();
         outcome

@@ -8,7 +8,7 @@ use crate::sys;
 use crate::world::{Running, World, files_in};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("local_supervisor_killed", supervisor_killed),
         ("local_background_survivor", survivor),
         ("local_close_fd", close_fd),
@@ -23,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("local_max_hold", max_hold),
         ("local_require", require),
         ("local_above", above),
+        ("local_with_few_descriptors", few_descriptors),
         ("local_names_are_bytes", names_are_bytes),
     ];
     tests.into_iter().map(|(name, test)| trial(name, test)).collect()
@@ -236,6 +237,29 @@ fn above() {
     assert_eq!(number(world.ask(&format!("run --above {floor} x --"), &script).quiet(0)), floor + 1);
     assert_eq!(number(world.ask("run x --", &script).quiet(0)), floor + 2);
     world.ask("run --above 18446744073709551615 x true", &[]).says(64, &["no token above its floor"]);
+}
+
+/// However few there may be: the command ends by itself, or it is not started, or it is stopped. The thread that the
+/// supervisor starts after half a second needs some, so that it is not there in some of these.
+fn few_descriptors() {
+    let world = World::local();
+    let script = "for n in $(seq 6 24); do (
+            ulimit -n $n
+            $FENCEPOST run lock-$n -- sh -c ': >began-$0; sleep .8; : >ended-$0' $n 2>err-$n
+            echo $? >code-$n
+        ) & done; wait";
+    world.shell(script).quiet(0);
+    let is_there = |name: String| world.path(&name).exists();
+    let mut completed = 0;
+    for n in 6..=24 {
+        let code = std::fs::read_to_string(world.path(&format!("code-{n}"))).expect("it ended");
+        let err = std::fs::read_to_string(world.path(&format!("err-{n}"))).expect("it was started");
+        let (began, ended) = (is_there(format!("began-{n}")), is_there(format!("ended-{n}")));
+        assert!(!began || !err.contains("panicked"), "{n}: {err}");
+        assert_eq!((code.trim() == "0", began), (ended, ended), "{n}: {code} {err}");
+        completed += u32::from(ended);
+    }
+    assert!(completed > 0);
 }
 
 fn names_are_bytes() {
