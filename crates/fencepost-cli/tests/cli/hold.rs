@@ -5,21 +5,25 @@ use std::process::{Child, Command};
 
 use fencepost_lab::leased::Control;
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGINT, SIGKILL};
+use nix::sys::signal::Signal::{SIGINT, SIGKILL, SIGTERM};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::scene::{alive, children, kill, trial, until};
+use crate::sys;
 use crate::world::{Running, Said, World, pass};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 11] = [
         ("hold_in_a_script", script),
         ("hold_while_a_process_lives", while_it_lives),
         ("hold_released_twice", released_twice),
         ("hold_killed", killed),
         ("hold_lost", lost),
         ("hold_lost_before_it_stays", lost_before),
+        ("hold_that_is_being_released", being_released),
+        ("hold_lost_and_not_to_be_published", unpublished),
+        ("hold_whose_caller_dies_at_the_grant", caller_dies),
         ("hold_interrupted_while_it_waits", interrupted),
         ("hold_of_a_process_that_ends_while_it_waits", watched_ends),
     ];
@@ -175,6 +179,46 @@ fn lost_before() {
         (is_file && std::fs::read_to_string(&handle).ok()?.contains("\"lost\"")).then_some(())
     });
     world.ask("release", &[handle.to_str().expect("plain")]).says(76, &["lock=x was lost"]);
+    world.nothing_is_left();
+}
+
+fn being_released() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let out = world.ask(&format!("hold --ttl 60s --pid {} x", sleeper.0.id()), &[]).quiet(0);
+    let handle = handle(&out);
+    world.backend().server.lock().expect("no panic").pause().expect("it runs");
+    let asked = sys::now();
+    kill(holder(&handle), SIGTERM);
+    until("the end of the hold", || {
+        std::fs::read_to_string(&handle).ok()?.contains("\"unknown\"").then_some(())
+    });
+    assert!(sys::now() < asked + 2_000_000_000, "told only when the backend was given up");
+}
+
+fn unpublished() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let out = world.ask(&format!("hold --ttl 9s --pid {} x", sleeper.0.id()), &[]).quiet(0);
+    let handle = PathBuf::from(handle(&out));
+    std::fs::create_dir(handle.with_extension("new")).expect("the directory is ours");
+    let lost = sys::now();
+    world.control(Control::Delete("x".into()));
+    until("the loss to be told", || (!handle.exists()).then_some(()));
+    // By then its deadline would have said nothing.
+    assert!(sys::now() < lost + 5_000_000_000);
+}
+
+fn caller_dies() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let (caller, handle) = granted(&world, &sleeper);
+    kill(caller.pid(), SIGKILL);
+    assert_eq!(caller.said().code, -9);
+    go_on(&handle);
+    let began = sys::now();
+    free(&world);
+    assert!(sys::now() < began + 3_000_000_000, "free only by the end of the lease");
     world.nothing_is_left();
 }
 
