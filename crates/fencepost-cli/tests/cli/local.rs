@@ -256,7 +256,7 @@ fn few_descriptors() {
         let err = std::fs::read_to_string(world.path(&format!("err-{n}"))).expect("it was started");
         let (began, ended) = (is_there(format!("began-{n}")), is_there(format!("ended-{n}")));
         assert!(!began || !err.contains("panicked"), "{n}: {err}");
-        assert_eq!((code.trim() == "0", began), (ended, ended), "{n}: {code} {err}");
+        assert!(code.trim() != "0" || (began && ended), "{n}: {err}");
         completed += u32::from(ended);
     }
     assert!(completed > 0);
