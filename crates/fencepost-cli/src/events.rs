@@ -3,6 +3,7 @@
 use std::{fs::File, io::Write, path::Path, sync::Arc, time::SystemTime};
 
 use fencepost::{Hold, Moment, State, Token};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Map, Value, json};
 
 use crate::{args, sys};
@@ -101,10 +102,18 @@ impl Events {
 
 fn append(flag: &str, path: &Path) -> Result<Arc<File>, String> {
     let file = File::options().append(true).create(true).open(path);
+    let file = file.and_then(|file| {
+        // A reader that is slow must not hold up who passes on signals and deadlines. These are flags of our own opening
+        // of a pipe: whoever else writes to it is not concerned.
+        if !file.metadata()?.is_file() {
+            fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND | OFlag::O_NONBLOCK))?;
+        }
+        Ok(file)
+    });
     file.map(Arc::new).map_err(|error| format!("{flag}: cannot write: {error}: path={}", path.display()))
 }
 
-/// Writes one line; absent values are left out. A disk that is full must not stop the job.
+/// Writes one line; absent values are left out. A disk or pipe that is full must not stop the job, and loses the line.
 fn line(file: Option<&File>, head: Value, more: Value) {
     let (Some(mut file), Value::Object(head), Value::Object(more)) = (file, head, more) else { return };
     let all: Map<String, Value> =

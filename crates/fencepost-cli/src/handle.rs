@@ -66,19 +66,26 @@ impl HandleFile {
         &self.path
     }
 
-    /// Publishes a change of the hold. A change that cannot be written leaves an earlier deadline there, which is safe.
+    /// Publishes a change of the hold. A renewal that cannot be written leaves an earlier deadline there, which is safe; a
+    /// loss that cannot takes the file away, which says the same.
     pub(crate) fn follow(&mut self, hold: Hold) {
         self.handle.deadline_ns = hold.deadline.map(fencepost::Moment::as_nanos);
         if matches!(hold.state, State::Lost(_)) {
             self.handle.state = Standing::Lost;
         }
-        let _ = self.write();
+        self.replace();
     }
 
-    /// Publishes how it ended.
+    /// Publishes that it ends, or how it ended.
     pub(crate) fn end(&mut self, state: Standing) {
         self.handle.state = state;
-        let _ = self.write();
+        self.replace();
+    }
+
+    fn replace(&self) {
+        if self.write().is_err() && self.handle.state != Standing::Held {
+            self.remove();
+        }
     }
 
     pub(crate) fn remove(&self) {

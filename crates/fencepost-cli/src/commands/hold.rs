@@ -130,11 +130,19 @@ impl Keeper<'_> {
             }
         };
         let (token, path) = (guard.token().to_string(), handle.path().to_string_lossy().into_owned());
-        self.tell(&Told::Held { token, handle: path })?;
-        silence_stderr()?;
+        if let Err(error) = self.tell(&Told::Held { token, handle: path }).and_then(|()| silence_stderr()) {
+            // The caller died at this moment, and nobody else knows of the lock or of its handle.
+            handle.end(Standing::Unknown);
+            let _ = block_on(guard.release())?;
+            close(locker, COURTESY)?;
+            handle.remove();
+            return Err(error);
+        }
 
         let released = self.stay(&guard, &mut handle, asked.as_fd())?;
         let lost = !guard.is_held();
+        // Before the first word to the backend: nobody may be told that it is held when it can be somebody else's.
+        handle.end(Standing::Unknown);
         handle.end(match block_on(guard.release())? {
             Ok(()) if !lost => Standing::Released,
             Err(error) if error.kind() == ErrorKind::Unknown => Standing::Unknown,
@@ -189,6 +197,8 @@ impl Keeper<'_> {
     /// Stays until the watched process ends (false) or `release` asks (true), and publishes every change.
     fn stay(&self, guard: &Guard, handle: &mut HandleFile, asked: BorrowedFd<'_>) -> io::Result<bool> {
         let mut changes = guard.changes();
+        // What was so before the subscription is no change: a loss of that time would never be published.
+        handle.follow(changes.hold());
         loop {
             match poll_beside(changes.changed(), &[asked, self.watched.as_fd()])? {
                 Some(hold) => handle.follow(hold),

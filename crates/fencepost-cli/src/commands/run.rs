@@ -20,7 +20,7 @@ use crate::{
     handle::HandleFile,
     live::live,
     report,
-    run::{Change, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
+    run::{Change, Kept, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
 };
 
 pub(crate) fn run(global: &Global, run: &Run) -> u8 {
@@ -36,7 +36,12 @@ pub(crate) fn run(global: &Global, run: &Run) -> u8 {
         Ok(events) => events,
         Err(why) => return report::fail(exit::USAGE, why),
     };
-    let plan = Plan { argv: run.argv.clone(), guardian: backend.expires(), grace, max_hold: run.max_hold };
+    let plan = Plan {
+        argv: run.argv.clone(),
+        guardian: backend.expires() || run.close_fd,
+        grace,
+        max_hold: run.max_hold,
+    };
     let job = Job { global, run, backend, events };
     supervised(plan, |supervisor| job.under_lock(supervisor).unwrap_or_else(broken)).unwrap_or_else(broken)
 }
@@ -88,6 +93,8 @@ impl Job<'_> {
     }
 
     fn with(&self, supervisor: &mut Supervisor, locker: &Locker, guard: Guard) -> std::io::Result<u8> {
+        // Before anything that takes time: a loss that came earlier than the subscription would be told to nobody.
+        let changes = guard.changes();
         let (host, granted) = (SystemHost, guard.now());
         let backend = &locker.about().backend;
         self.events.acquired(guard.token(), guard.deadline());
@@ -101,9 +108,8 @@ impl Job<'_> {
                 None
             }
         };
-        let start =
-            Start { env: environment(&guard, backend, handle.as_ref()), inherit: self.inherited(&guard) };
-        let mut held = Held::new(guard.changes(), handle, self.events.clone());
+        let start = Start { env: environment(&guard, backend, handle.as_ref()), keep: self.kept(&guard) };
+        let mut held = Held::new(changes, handle, self.events.clone());
         let outcome = supervisor.run(start, &mut held);
         if let (Some(least), Outcome::Exited(_)) = (self.run.min_hold, &outcome) {
             // A signal cuts the rest short: whoever sends it wants us gone.
@@ -125,9 +131,10 @@ impl Job<'_> {
         Ok(code)
     }
 
-    /// On `local:` the command keeps the lock by inheriting it, unless told otherwise.
-    fn inherited(&self, guard: &Guard) -> Option<std::os::fd::OwnedFd> {
-        if self.run.close_fd { None } else { fencepost::local::inherit(guard) }
+    /// On `local:` the command keeps the lock by inheriting it. Told otherwise, the guardian keeps it: it must not end
+    /// before the command does, though nobody be left to renew or release it.
+    fn kept(&self, guard: &Guard) -> Option<Kept> {
+        fencepost::local::inherit(guard).map(if self.run.close_fd { Kept::ByGuardian } else { Kept::ByJob })
     }
 
     /// Gives the lock back, and answers the exit status of the whole.
@@ -173,6 +180,8 @@ fn environment(guard: &Guard, backend: &str, handle: Option<&HandleFile>) -> Vec
 /// The hold as the supervisor follows it, and as the handle and the events show it.
 struct Held {
     now: Hold,
+    /// Whether `now` was looked at: what was so before the subscription is told by no change.
+    begun: bool,
     next: Pin<Box<dyn Future<Output = (Hold, Changes)>>>,
     handle: Option<HandleFile>,
     events: Events,
@@ -180,7 +189,15 @@ struct Held {
 
 impl Held {
     fn new(changes: Changes, handle: Option<HandleFile>, events: Events) -> Self {
-        Self { now: changes.hold(), next: next(changes), handle, events }
+        Self { now: changes.hold(), begun: false, next: next(changes), handle, events }
+    }
+
+    /// Shows how the hold is now.
+    fn tell(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.follow(self.now);
+        }
+        self.events.changed(self.now);
     }
 }
 
@@ -194,14 +211,15 @@ impl crate::run::Hold for Held {
     }
 
     fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Change> {
+        if !std::mem::replace(&mut self.begun, true) && matches!(self.now.state, State::Lost(_)) {
+            self.tell();
+            return Poll::Ready(Change::Lost);
+        }
         loop {
             let Poll::Ready((hold, changes)) = self.next.as_mut().poll(context) else { return Poll::Pending };
             self.next = next(changes);
             self.now = hold;
-            if let Some(handle) = &mut self.handle {
-                handle.follow(hold);
-            }
-            self.events.changed(hold);
+            self.tell();
             match (hold.state, self.deadline()) {
                 (State::Lost(_), _) => return Poll::Ready(Change::Lost),
                 (State::Held, Some(deadline)) => return Poll::Ready(Change::Deadline(deadline)),

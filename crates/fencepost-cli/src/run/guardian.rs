@@ -7,6 +7,7 @@
 //!    came of it, is dead, because a subreaper's descendants never leave it.
 //! 4. Where it may, it runs before everything else: a busy machine must not let a job outlive its lease.
 //! 5. Were it itself stopped, its parent continues it; and should that be dead, the kernel does (parent-death signal).
+//! 6. Where the lock is one that a descriptor keeps and the job is not to have that, the guardian has it until then.
 //!
 //! It reads no signal but SIGCHLD, opens no files, and must never talk to a backend.
 
@@ -21,7 +22,7 @@ use nix::unistd::{Pid, setpgid};
 use serde::{Deserialize, Serialize};
 
 use super::keeper::{Event, Keeper, Launch, Order};
-use super::schedule::Cause;
+use super::schedule::{Cause, Schedule};
 use super::tree::kill_below;
 use super::wake::{Alarm, wait_readable};
 use super::wire::{Channel, Received};
@@ -102,17 +103,29 @@ fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
     set_child_subreaper(true)?;
     set_pdeathsig(Signal::SIGCONT)?;
     let Some((order, passed)) = await_start(supervisor)? else { return Ok(()) };
-    match Keeper::start(launch, order, passed) {
+    let (inherited, kept) = if order.inherits { (passed, None) } else { (None, passed) };
+    match start(launch, order, inherited) {
         Ok(keeper) => {
             // After the start: the job keeps the priority that it was given.
             sys::hurry();
-            keep(keeper, supervisor)
+            keep(keeper, supervisor, kept)
         }
-        Err(error) => {
-            tell(supervisor, Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) });
+        Err(event) => {
+            drop(kept);
+            tell(supervisor, event);
             Ok(())
         }
     }
+}
+
+/// Starts the job, or says why it does not run.
+fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> Result<Keeper, Event> {
+    // The machine may have stood still, or we alone, since the order was given.
+    if Schedule::new(launch.grace, order.deadline, order.until).is_over(sys::now()) {
+        return Err(Event::Ended { status: 0, cause: Cause::Deadline });
+    }
+    let failed = |error: io::Error| Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) };
+    Keeper::start(launch, order, passed).map_err(failed)
 }
 
 fn await_start(supervisor: &Channel) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
@@ -126,7 +139,8 @@ fn await_start(supervisor: &Channel) -> io::Result<Option<(Order, Option<OwnedFd
     }
 }
 
-fn keep(mut keeper: Keeper, supervisor: &Channel) -> io::Result<()> {
+/// Keeps the job, and `lock`, a descriptor that ends the lock when it is closed, until nothing of it is left to end.
+fn keep(mut keeper: Keeper, supervisor: &Channel, mut lock: Option<OwnedFd>) -> io::Result<()> {
     sys::let_go_of_stdio()?;
     tell(supervisor, Event::Started { pid: keeper.pid() });
     let mut children = SigSet::empty();
@@ -151,8 +165,13 @@ fn keep(mut keeper: Keeper, supervisor: &Channel) -> io::Result<()> {
         // Before the look at the children, so that a later SIGCHLD is not lost.
         while children.read_signal()?.is_some() {}
         while let Some(event) = keeper.advance(sys::now()) {
+            let is_over = matches!(event, Event::Ended { .. });
+            if is_over {
+                // Before the supervisor hears of it, which then gives back what must no longer be kept.
+                lock.take();
+            }
             tell(supervisor, event);
-            if matches!(event, Event::Ended { .. }) {
+            if is_over {
                 return Ok(());
             }
         }
@@ -166,4 +185,24 @@ fn keep(mut keeper: Keeper, supervisor: &Channel) -> io::Result<()> {
 /// A supervisor that cannot be told is gone, or will see by the connection's end that we are.
 fn tell(supervisor: &Channel, event: Event) {
     let _ = supervisor.send(&event, None);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::inherited::Inherited;
+
+    #[test]
+    fn an_order_that_comes_too_late_starts_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let ran = directory.path().join("ran");
+        let argv = vec!["touch".into(), ran.clone().into()];
+        let launch = Launch { argv, own_group: false, grace: 0, inherited: Inherited::nothing() };
+        let deadline = Some(sys::now());
+        let order =
+            Order { env: Vec::new(), deadline, until: None, dies_with_parent: false, inherits: false };
+        let Err(event) = start(&launch, order, None) else { panic!("the job was started") };
+        assert_eq!(event, Event::Ended { status: 0, cause: Cause::Deadline });
+        assert!(!ran.exists());
+    }
 }

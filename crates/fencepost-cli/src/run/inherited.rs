@@ -51,6 +51,12 @@ impl Inherited {
         Ok(Self { mask, child_ignored })
     }
 
+    /// A caller that gave us nothing out of the ordinary.
+    #[cfg(test)]
+    pub(crate) fn nothing() -> Self {
+        Self { mask: SigSet::empty(), child_ignored: false }
+    }
+
     /// Puts the caller's state back. For the job, between fork and exec: async-signal-safe.
     #[allow(unsafe_code, reason = "nothing safe can close a descriptor by number")]
     pub(crate) fn restore(&self) -> io::Result<()> {

@@ -40,6 +40,8 @@ pub(crate) struct Order {
     pub(crate) until: Option<u64>,
     /// Whether the kernel kills the job's first process when its parent dies.
     pub(crate) dies_with_parent: bool,
+    /// Whether the job inherits the descriptor that comes with this, or the guardian keeps it until the job is over.
+    pub(crate) inherits: bool,
 }
 
 /// What becomes of the job.

@@ -4,6 +4,7 @@
 //! task that has nothing to do for now is kept until that time has come. Everything else starts the thread at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fencepost::SystemHost;
 use fencepost::driver::{Fut, Host, Moment};
@@ -17,23 +18,35 @@ struct Kept {
     tasks: Vec<(Moment, Fut<'static, ()>)>,
     /// From then on nothing is kept: the thread is there.
     started: bool,
+    /// When to try again, after the thread could not be started.
+    again: Option<Moment>,
 }
+
+/// How long after that: whoever had too many processes or files open may have fewer then.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl LateHost {
     /// The time at which a kept task has something to do.
     pub(super) fn wake_at(&self) -> Option<u64> {
-        self.kept().tasks.iter().map(|(at, _)| at.as_nanos()).min()
+        let kept = self.kept();
+        let due = kept.tasks.iter().map(|(at, _)| *at).min()?;
+        Some(kept.again.map_or(due, |again| again.max(due)).as_nanos())
     }
 
     /// Starts the thread with what was kept, if the time has come.
     pub(super) fn start_due(&self) {
         if self.wake_at().is_some_and(|at| at <= self.now().as_nanos()) {
-            self.start();
+            self.start(&mut self.kept());
         }
     }
 
-    fn start(&self) {
-        let mut kept = self.kept();
+    /// Starts the thread with what was kept. A thread that cannot be started must not end us, who watch over a job: then
+    /// all is kept for another try, and a lock that expires meanwhile is dealt with as one that cannot be renewed.
+    fn start(&self, kept: &mut Kept) {
+        if SystemHost.start().is_err() {
+            kept.again = Some(self.now() + AGAIN);
+            return;
+        }
         kept.started = true;
         for (_, task) in kept.tasks.drain(..) {
             SystemHost.spawn(task);
@@ -55,8 +68,10 @@ impl Host for LateHost {
     }
 
     fn spawn(&self, task: Fut<'static, ()>) {
-        self.start();
-        SystemHost.spawn(task);
+        let mut kept = self.kept();
+        let now = self.now();
+        kept.tasks.push((now, task));
+        self.start(&mut kept);
     }
 
     fn spawn_later(&self, at: Moment, task: Fut<'static, ()>) {
@@ -80,7 +95,6 @@ impl Host for LateHost {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{self, Receiver};
-    use std::time::Duration;
 
     use super::*;
 

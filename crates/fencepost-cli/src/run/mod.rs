@@ -10,8 +10,11 @@
 //! ```text
 //! no terminal     caller's group: supervisor      guardian and job: a group each
 //! a terminal      caller's group: relay, guardian, job             supervisor: a session of its own
-//! nothing expires caller's group: supervisor, which is the job's parent (job: its own group without a terminal)
+//! no guardian     caller's group: supervisor, which is the job's parent (job: its own group without a terminal)
 //! ```
+//!
+//! Where nothing expires the job keeps the lock itself, by a descriptor, and no guardian is needed. If it is not to have
+//! that (`--close-fd`), the guardian has it.
 //!
 //! On a terminal the guardian stays in the caller's group and the supervisor leaves the session, so that the kernel
 //! judges the group as if we were not there: whether a Ctrl-Z may stop it depends on the session and the group of its
@@ -41,7 +44,8 @@ mod wire;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -55,13 +59,14 @@ use keeper::Launch;
 use relay::Relay;
 use wire::Channel;
 
+use crate::exit;
 use crate::sys::{self, Fork};
 
 /// What is asked for, before anything is locked.
 pub(crate) struct Plan {
     /// The command and its arguments, executed as given.
     pub(crate) argv: Vec<OsString>,
-    /// Whether the lock can expire, or the command must be stopped after a time.
+    /// Whether the lock can end before the command does: it expires, or is not the command's to keep.
     pub(crate) guardian: bool,
     /// The time between TERM and KILL.
     pub(crate) grace: Duration,
@@ -73,8 +78,23 @@ pub(crate) struct Plan {
 pub(crate) struct Start {
     /// Replaces what the environment has under these names.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// A descriptor that the command inherits, and we keep nothing of.
-    pub(crate) inherit: Option<OwnedFd>,
+    /// A descriptor that keeps the lock for as long as the job runs, whatever becomes of us.
+    pub(crate) keep: Option<Kept>,
+}
+
+/// Who has the descriptor that keeps the lock. We let go of it in either case.
+pub(crate) enum Kept {
+    /// All processes of the job, as they inherit it.
+    ByJob(OwnedFd),
+    /// The guardian, until the job is over. There has to be one.
+    ByGuardian(OwnedFd),
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let (Self::ByJob(fd) | Self::ByGuardian(fd)) = self;
+        fd.as_fd()
+    }
 }
 
 /// A lock that is held.
@@ -117,7 +137,7 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
     if !relayed {
         let guardian = guarded.then(|| Guardian::fork(&launch)).transpose()?;
         let mut supervisor = Supervisor::new(launch, terminal, max_hold, guardian, None)?;
-        let code = body(&mut supervisor);
+        let code = caught(|| body(&mut supervisor));
         return supervisor.end(code);
     }
     let (ours, theirs) = Channel::pair()?;
@@ -133,10 +153,15 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
             nix::unistd::setsid()?;
             let relay = Relay { pid, channel: theirs };
             let mut supervisor = Supervisor::new(launch, terminal, max_hold, Some(guardian), Some(relay))?;
-            let code = body(&mut supervisor);
+            let code = caught(|| body(&mut supervisor));
             supervisor.end(code)
         }
     }
+}
+
+/// A mistake of ours is told by the status that is documented for it. What it was stands on stderr.
+fn caught(body: impl FnOnce() -> u8) -> u8 {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::INTERNAL)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {

@@ -70,6 +70,11 @@ impl Schedule {
         true
     }
 
+    /// Whether the lease leaves no time at all: a job that started now would have to be killed at once.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        self.deadline.is_some_and(|deadline| deadline.saturating_sub(self.lead) <= now)
+    }
+
     /// Why the job is being ended, if it is.
     pub(crate) fn cause(&self) -> Option<Cause> {
         self.ending.map(|(cause, _)| cause)
@@ -137,6 +142,13 @@ mod tests {
         let mut late = Schedule::new(400, Some(1000), None);
         late.stop(Cause::Stop, 900);
         assert_eq!(late.wake_at(), Some(900));
+    }
+
+    #[test]
+    fn a_job_has_no_time_once_it_would_be_killed() {
+        let schedule = Schedule::new(400, Some(1000), None);
+        assert!(!schedule.is_over(899) && schedule.is_over(900));
+        assert!(!Schedule::new(400, None, Some(1000)).is_over(2000));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
 use std::task::Poll;
 
@@ -21,7 +22,7 @@ use super::outcome::Outcome;
 use super::schedule::{Cause, Schedule};
 use super::supervise::{News, Supervisor};
 use super::tree::kill_below;
-use super::{Change, Hold, Start};
+use super::{Change, Hold, Kept, Start};
 use crate::sys;
 
 impl Supervisor {
@@ -39,10 +40,13 @@ impl Supervisor {
             supervisor: self,
             hold,
         };
-        let outcome = watch.run(start).unwrap_or_else(|error| {
-            kill_below();
-            Outcome::Broken(error.to_string())
-        });
+        // Nobody but us may be there to end the job, so that a mistake of ours must not end us before.
+        let outcome = catch_unwind(AssertUnwindSafe(|| watch.run(start)));
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(io::Error::other("internal error"))).unwrap_or_else(|error| {
+                kill_below();
+                Outcome::Broken(error.to_string())
+            });
         self.guardian = guardian;
         self.fate = outcome.signal();
         outcome
@@ -108,6 +112,10 @@ impl<'a, H: Hold> Watch<'a, H> {
                     Change::Lost => return Ok(Some(Outcome::Lost)),
                 }
             }
+            // Whoever declares a loss may not have come to it: what counts is the clock.
+            if Schedule::new(self.supervisor.launch.grace, self.deadline, None).is_over(sys::now()) {
+                return Ok(Some(Outcome::Lost));
+            }
             if self.until.is_some_and(|until| until <= sys::now()) {
                 return Ok(Some(Outcome::MaxHold));
             }
@@ -125,7 +133,7 @@ impl<'a, H: Hold> Watch<'a, H> {
             if self.asked == 0 {
                 return Ok(None);
             }
-            self.supervisor.wait(None, self.until)?;
+            self.supervisor.wait(None, self.until.into_iter().chain(self.deadline).min())?;
         }
     }
 
@@ -135,17 +143,21 @@ impl<'a, H: Hold> Watch<'a, H> {
 
     fn start(&self, start: Start) -> io::Result<Job<'a>> {
         let (deadline, until) = (self.deadline, self.until);
-        let passes = start.inherit.is_some();
-        let order =
-            Order { env: start.env, deadline, until, dies_with_parent: self.guardian.is_some() || !passes };
+        let inherits = matches!(start.keep, Some(Kept::ByJob(_)));
+        let dies_with_parent = self.guardian.is_some() || !inherits;
+        let order = Order { env: start.env, deadline, until, dies_with_parent, inherits };
         let launch = &self.supervisor.launch;
         match self.guardian {
             Some(guardian) => {
-                guardian.start(order, start.inherit.as_ref().map(AsFd::as_fd))?;
+                guardian.start(order, start.keep.as_ref().map(AsFd::as_fd))?;
                 Ok(Job::Guarded(guardian, Schedule::backstop(launch.grace, deadline, until)))
             }
             None => {
-                let keeper = Keeper::start(launch, order, start.inherit)?;
+                let inherited = start.keep.and_then(|kept| match kept {
+                    Kept::ByJob(fd) => Some(fd),
+                    Kept::ByGuardian(_) => None,
+                });
+                let keeper = Keeper::start(launch, order, inherited)?;
                 sys::let_go_of_stdio()?;
                 Ok(Job::Ours(keeper))
             }

@@ -1,18 +1,25 @@
 //! `--events` and `--history`.
 
+use std::fs::File;
+
 use fencepost_lab::checker::{Rules, judge};
 use fencepost_lab::leased::Control;
 use libtest_mimic::Trial;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::Signal::SIGTERM;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
-use crate::scene::{trial, until};
-use crate::world::World;
+use crate::scene::{kill, trial, until};
+use crate::world::{World, fill};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("events_of_a_run", run),
         ("events_of_a_loss", loss),
         ("events_to_a_descriptor", descriptor),
         ("events_that_cannot_be_written", unwritable),
+        ("events_to_a_pipe_that_nobody_reads", full),
         ("history_of_many_runs", history),
     ];
     tests.into_iter().map(|(name, test)| trial(name, test)).collect()
@@ -85,6 +92,25 @@ fn unwritable() {
     assert!(!world.path("ran").exists());
     // A disk that becomes full must not stop the job.
     world.ask("run --events /dev/full --history /dev/full x true", &[]).quiet(0);
+}
+
+fn full() {
+    let world = World::local();
+    mkfifo(&world.path("pipe"), Mode::S_IRWXU).expect("the directory is ours");
+    let mut pipe = File::options().read(true).write(true).open(world.path("pipe")).expect("it was made");
+    fill(&mut pipe);
+    for (number, run) in ["run --events pipe", "run --events-fd 0"].into_iter().enumerate() {
+        let mut command =
+            world.command(&format!("{run} x -- sh -c"), &[&format!(": >up-{number}; exec sleep 60")]);
+        command.stdin(pipe.try_clone().expect("a descriptor"));
+        let running = world.spawn(command);
+        until("the job", || world.path(&format!("up-{number}")).exists().then_some(()));
+        kill(running.pid(), SIGTERM);
+        running.said().quiet(143);
+    }
+    let flags = fcntl(&pipe, FcntlArg::F_GETFL).expect("it is open");
+    assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK), "the caller's own flags changed");
+    world.nothing_is_left();
 }
 
 fn history() {

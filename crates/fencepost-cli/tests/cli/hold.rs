@@ -1,21 +1,29 @@
 //! `hold` and `release`: a lock across the commands of a script.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use fencepost_lab::leased::Control;
 use libtest_mimic::Trial;
-use nix::sys::signal::Signal::{SIGINT, SIGKILL};
+use nix::sys::signal::Signal::{SIGINT, SIGKILL, SIGTERM};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
-use crate::scene::{alive, kill, trial, until};
-use crate::world::{Said, World, pass};
+use crate::scene::{alive, children, kill, trial, until};
+use crate::sys;
+use crate::world::{Running, Said, World, pass};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 11] = [
         ("hold_in_a_script", script),
         ("hold_while_a_process_lives", while_it_lives),
         ("hold_released_twice", released_twice),
         ("hold_killed", killed),
         ("hold_lost", lost),
+        ("hold_lost_before_it_stays", lost_before),
+        ("hold_that_is_being_released", being_released),
+        ("hold_lost_and_not_to_be_published", unpublished),
+        ("hold_whose_caller_dies_at_the_grant", caller_dies),
         ("hold_interrupted_while_it_waits", interrupted),
         ("hold_of_a_process_that_ends_while_it_waits", watched_ends),
     ];
@@ -132,6 +140,85 @@ fn lost() {
         (world.spawn(held).said().code == 76).then_some(())
     });
     world.ask("release", &[&handle]).says(76, &["lock=x was lost before its release"]);
+    world.nothing_is_left();
+}
+
+/// A holder that has the lock and stands still where it publishes that: its handle, which it cannot open before we do.
+fn granted(world: &World, sleeper: &Sleeper) -> (Running, PathBuf) {
+    let script = ["sh", "-c", "echo $FENCEPOST_TOKEN >token; until [ -e enough ]; do sleep .01; done"];
+    let first = world.start("run x --", &script);
+    until("the first", || world.path("token").exists().then_some(()));
+    let token: u64 = world.scene.read::<String>("token").trim().parse().expect("a token");
+    let caller = world.start(&format!("hold --ttl 9s --pid {} x", sleeper.0.id()), &[]);
+    world.waiters(1);
+    let pid = children(caller.pid())[0];
+    let handle = world.path(&format!("run/fencepost/{pid}-{}", token + 1));
+    mkfifo(&handle.with_extension("new"), Mode::S_IRWXU).expect("the directory is ours");
+    std::fs::write(world.path("enough"), "").expect("the directory is ours");
+    first.said().quiet(0);
+    until("the grant", || (world.status()["holder"]["token"] == (token + 1).to_string()).then_some(()));
+    (caller, handle)
+}
+
+/// Lets the holder go on.
+fn go_on(handle: &Path) {
+    std::fs::read(handle.with_extension("new")).expect("the holder writes to it");
+}
+
+fn lost_before() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let (caller, handle) = granted(&world, &sleeper);
+    world.control(Control::Delete("x".into()));
+    // The loss is told at once, or by a renewal after a third of the lease.
+    pass(3500);
+    go_on(&handle);
+    assert_eq!(caller.said().code, 0);
+    until("the loss to be told", || {
+        let is_file = std::fs::symlink_metadata(&handle).ok()?.is_file();
+        (is_file && std::fs::read_to_string(&handle).ok()?.contains("\"lost\"")).then_some(())
+    });
+    world.ask("release", &[handle.to_str().expect("plain")]).says(76, &["lock=x was lost"]);
+    world.nothing_is_left();
+}
+
+fn being_released() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let out = world.ask(&format!("hold --ttl 60s --pid {} x", sleeper.0.id()), &[]).quiet(0);
+    let handle = handle(&out);
+    world.backend().server.lock().expect("no panic").pause().expect("it runs");
+    let asked = sys::now();
+    kill(holder(&handle), SIGTERM);
+    until("the end of the hold", || {
+        std::fs::read_to_string(&handle).ok()?.contains("\"unknown\"").then_some(())
+    });
+    assert!(sys::now() < asked + 2_000_000_000, "told only when the backend was given up");
+}
+
+fn unpublished() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let out = world.ask(&format!("hold --ttl 9s --pid {} x", sleeper.0.id()), &[]).quiet(0);
+    let handle = PathBuf::from(handle(&out));
+    std::fs::create_dir(handle.with_extension("new")).expect("the directory is ours");
+    let lost = sys::now();
+    world.control(Control::Delete("x".into()));
+    until("the loss to be told", || (!handle.exists()).then_some(()));
+    // By then its deadline would have said nothing.
+    assert!(sys::now() < lost + 5_000_000_000);
+}
+
+fn caller_dies() {
+    let world = World::leased("claim");
+    let sleeper = Sleeper::new();
+    let (caller, handle) = granted(&world, &sleeper);
+    kill(caller.pid(), SIGKILL);
+    assert_eq!(caller.said().code, -9);
+    go_on(&handle);
+    let began = sys::now();
+    free(&world);
+    assert!(sys::now() < began + 3_000_000_000, "free only by the end of the lease");
     world.nothing_is_left();
 }
 

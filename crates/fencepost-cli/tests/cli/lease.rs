@@ -4,6 +4,8 @@
 //! Their last stamp is compared with what was known *outside* of the command: nothing that was sent before the fault
 //! can have kept the lease for longer than one `--ttl` after it. What the command itself recorded is judged, too.
 
+use std::io::Read;
+
 use fencepost_lab::checker::{Rule, Rules, judge};
 use fencepost_lab::leased::Control;
 use libtest_mimic::Trial;
@@ -12,19 +14,20 @@ use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 use crate::scene::{kill, me, until};
 use crate::stall;
 use crate::sys;
-use crate::world::{Running, World};
+use crate::world::{Running, World, full_pipe, pass};
 
 /// A test that is run on each kind of lease.
 type Test = (&'static str, fn(&str));
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [Test; 12] = [
+    let tests: [Test; 13] = [
         ("backend_frozen", frozen),
         ("backend_cut", cut),
         ("backend_cut_and_healed", healed),
         ("backend_wiped", wiped),
         ("backend_deletes_the_key", deleted),
         ("backend_expires_the_lease", expired),
+        ("lost_before_the_command_starts", lost_before),
         ("forced_out", forced_out),
         ("supervisor_killed", supervisor_killed),
         ("supervisor_stopped", supervisor_stopped),
@@ -182,6 +185,24 @@ fn expired(lease: &str) {
     let fault = sys::now();
     first.said().says(76, &["the lock was lost, so the command was stopped"]);
     stopped_at_once(&world, fault);
+}
+
+/// A reader of our stderr that is slow holds us up between the grant and the start of the command.
+fn lost_before(lease: &str) {
+    let world = World::leased(lease);
+    let (mut reader, writer) = full_pipe();
+    let mut command = world.command("run -v --ttl 9s --events events x -- touch ran", &[]);
+    let mut first = command.stderr(writer).spawn().expect("setsid of util-linux is installed");
+    drop(command);
+    world.event("acquired");
+    world.control(Control::Delete("x".into()));
+    // The loss is told at once, or by a renewal after a third of the lease.
+    pass(3500);
+    std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+    assert_eq!(until("exit", || first.try_wait().expect("it is our child")).code(), Some(76));
+    assert!(!world.path("ran").exists());
+    assert_eq!(world.event_names(), ["waiting", "acquired", "lost", "ended", "released"]);
+    world.nothing_is_left();
 }
 
 fn forced_out(lease: &str) {

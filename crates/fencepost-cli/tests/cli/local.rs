@@ -5,13 +5,15 @@ use nix::sys::signal::Signal::{SIGKILL, SIGTERM};
 
 use crate::scene::{alive, kill, me, trial, until};
 use crate::sys;
-use crate::world::{World, files_in};
+use crate::world::{Running, World, files_in};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 16] = [
         ("local_supervisor_killed", supervisor_killed),
         ("local_background_survivor", survivor),
         ("local_close_fd", close_fd),
+        ("local_close_fd_and_the_supervisor_killed", close_fd_supervisor_killed),
+        ("local_close_fd_and_max_hold", close_fd_max_hold),
         ("local_forced_out", forced_out),
         ("local_nested", nested),
         ("local_environment", environment),
@@ -21,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("local_max_hold", max_hold),
         ("local_require", require),
         ("local_above", above),
+        ("local_with_few_descriptors", few_descriptors),
         ("local_names_are_bytes", names_are_bytes),
     ];
     tests.into_iter().map(|(name, test)| trial(name, test)).collect()
@@ -61,6 +64,45 @@ fn close_fd() {
     world.ask("run --close-fd x --", &["sh", "-c", "sleep 60 & echo $! >survivor"]).quiet(0);
     assert!(alive(world.scene.read::<String>("survivor").trim().parse().expect("a number")));
     world.ask("run -n x true", &[]).quiet(0);
+}
+
+/// Starts a command that does not hear TERM, and one that waits for its lock; answers both.
+fn close_fd_tree(world: &World, options: &str) -> (Running, Running) {
+    let me = me().display().to_string();
+    let first =
+        world.start(&format!("run --close-fd --ttl 2s {options} x --"), &[&me, "role:tree", "stubborn"]);
+    world.scene.tree_is_up();
+    let next = world.start("run x --", &[&me, "role:now", "next"]);
+    world.waiters(1);
+    (first, next)
+}
+
+/// The lock was kept until the last process of the first command was dead, and no longer.
+fn close_fd_ended(world: &World, next: Running) {
+    let dead = world.scene.tree_is_dead();
+    next.said().quiet(0);
+    let began = world.scene.read::<u64>("next");
+    assert!(dead < began, "alive for {} ms beside the next one", (dead - began) / 1_000_000);
+    until("no process", || world.scene.processes().is_empty().then_some(()));
+}
+
+fn close_fd_supervisor_killed() {
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "");
+    kill(first.pid(), SIGKILL);
+    close_fd_ended(&world, next);
+}
+
+fn close_fd_max_hold() {
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "--max-hold 2s");
+    kill(first.pid(), SIGKILL);
+    close_fd_ended(&world, next);
+    let world = World::local();
+    let (first, next) = close_fd_tree(&world, "--max-hold 1s");
+    first.said().says(76, &["--max-hold is over"]);
+    close_fd_ended(&world, next);
+    world.nothing_is_left();
 }
 
 fn forced_out() {
@@ -195,6 +237,29 @@ fn above() {
     assert_eq!(number(world.ask(&format!("run --above {floor} x --"), &script).quiet(0)), floor + 1);
     assert_eq!(number(world.ask("run x --", &script).quiet(0)), floor + 2);
     world.ask("run --above 18446744073709551615 x true", &[]).says(64, &["no token above its floor"]);
+}
+
+/// However few there may be: the command ends by itself, or it is not started, or it is stopped. The thread that the
+/// supervisor starts after half a second needs some, so that it is not there in some of these.
+fn few_descriptors() {
+    let world = World::local();
+    let script = "for n in $(seq 6 24); do (
+            ulimit -n $n
+            $FENCEPOST run lock-$n -- sh -c ': >began-$0; sleep .8; : >ended-$0' $n 2>err-$n
+            echo $? >code-$n
+        ) & done; wait";
+    world.shell(script).quiet(0);
+    let is_there = |name: String| world.path(&name).exists();
+    let mut completed = 0;
+    for n in 6..=24 {
+        let code = std::fs::read_to_string(world.path(&format!("code-{n}"))).expect("it ended");
+        let err = std::fs::read_to_string(world.path(&format!("err-{n}"))).expect("it was started");
+        let (began, ended) = (is_there(format!("began-{n}")), is_there(format!("ended-{n}")));
+        assert!(!began || !err.contains("panicked"), "{n}: {err}");
+        assert!(code.trim() != "0" || (began && ended), "{n}: {err}");
+        completed += u32::from(ended);
+    }
+    assert!(completed > 0);
 }
 
 fn names_are_bytes() {

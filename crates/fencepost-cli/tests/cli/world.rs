@@ -1,6 +1,7 @@
 //! A backend of its own for one test, and the real command, run against it without a terminal.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use fencepost_lab::history::{self, Event};
 use fencepost_lab::leased::{Control, Remote, Server};
 use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::Process;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::Value;
 
 use crate::scene::{Scene, me, note, until};
@@ -245,6 +247,20 @@ impl Said {
         }
         self.out
     }
+}
+
+/// A pipe of which nothing is read yet, and into which nothing more goes.
+pub(crate) fn full_pipe() -> (File, File) {
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC).expect("a pipe");
+    let mut writer = File::from(writer);
+    fill(&mut writer);
+    (reader.into(), writer)
+}
+
+/// Fills a pipe that nobody reads.
+pub(crate) fn fill(pipe: &mut File) {
+    let size = fcntl(&*pipe, FcntlArg::F_SETPIPE_SZ(4096)).expect("it is a pipe");
+    pipe.write_all(&vec![b' '; size as usize]).expect("it fits");
 }
 
 /// Time that has to pass while nothing happens: it cannot be polled for.

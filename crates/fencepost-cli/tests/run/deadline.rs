@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("guardian_stopped_is_continued", guardian_stopped),
         trial("guardian_stopped_then_supervisor_killed", guardian_stopped_then_supervisor_killed),
         trial("guardian_and_supervisor_killed_at_once_spare_not_the_job", both_killed),
+        trial("a_mistake_of_ours_ends_the_job", mistake),
         trial("survivors_are_left_alone", survivors),
         trial("max_hold_guarded", || max_hold("max=300 ttl=5000 every=50")),
         trial("max_hold_without_expiry", || max_hold("max=300")),
@@ -133,6 +134,14 @@ fn both_killed() {
     kill(guardian, SIGKILL);
     until("death", || (!alive(job)).then_some(()));
     kill(supervisor, SIGKILL);
+}
+
+fn mistake() {
+    for script in ["panic=300", "ttl=5000 every=100 panic=300"] {
+        let mut scene = tree(script, "stubborn");
+        assert!(scene.tree_is_dead() < scene.read("over"), "{script}");
+        assert_eq!(scene.code(), 70, "{script}");
+    }
 }
 
 fn survivors() {

@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("close_fd_job_dies_with_its_parent", close_fd),
         trial("children_from_before_are_spared", strangers),
         trial("an_unstarted_job_after_loss", lost_before),
+        trial("an_unstarted_job_after_its_deadline", late),
     ]
 }
 
@@ -195,5 +196,11 @@ fn strangers() {
 fn lost_before() {
     let (code, text) = output("ttl=5000 lose=0 wait=10 max=0", "\"$@\"", &["echo", "started"]);
     assert_eq!(code, 76);
+    assert!(!text.contains("started"), "{text}");
+}
+
+fn late() {
+    let (code, text) = output("ttl=0", "\"$@\"", &["echo", "started"]);
+    assert_eq!(code, 76, "{text}");
     assert!(!text.contains("started"), "{text}");
 }

@@ -2,7 +2,7 @@
 //!
 //! `role:run KEY=VALUE… -- COMMAND…`, all times in milliseconds: `grace`, `wait` (until the lock is acquired), `ttl` and
 //! `every` (a lease, renewed that often; without them the lock does not expire), `renewals` (how many before they
-//! end), `lose` (when the lock is lost), `max` (the longest hold), `inherit` (a file that is locked and passed on).
+//! end), `lose` (when the lock is lost), `panic` (when we make a mistake), `max` (the longest hold), `inherit` (a file that is locked and passed on).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::run::{self, Change, Hold, Plan, Start, Supervisor, Waited};
+use crate::run::{self, Change, Hold, Kept, Plan, Start, Supervisor, Waited};
 use crate::scene::note;
 use crate::{exit, sys};
 
@@ -48,8 +48,8 @@ fn supervise(supervisor: &mut Supervisor, script: &HashMap<String, u64>, inherit
         Waited::Interrupted(signal) => exit::of_signal(signal),
         Waited::Done(()) => {
             let env = vec![("FENCEPOST_TOKEN".into(), "7".into())];
-            let outcome =
-                supervisor.run(Start { env, inherit: inherit.map(locked) }, &mut Script::start(script));
+            let outcome = supervisor
+                .run(Start { env, keep: inherit.map(locked).map(Kept::ByJob) }, &mut Script::start(script));
             if let Some(message) = outcome.message("job") {
                 eprintln!("fencepost: {message}");
             }
@@ -102,6 +102,7 @@ impl Drop for Claim {
 /// A hold whose changes come from another thread, as those of a real one do.
 struct Script {
     deadline: Option<u64>,
+    panic: Option<u64>,
     changes: mpsc::Receiver<Change>,
     waker: Arc<Mutex<Option<Waker>>>,
 }
@@ -116,6 +117,7 @@ impl Script {
         if let Some(deadline) = deadline {
             note("deadline", deadline);
         }
+        let panic = time("panic").map(|age| begin + age);
         let (sender, changes) = mpsc::channel();
         let waker = Arc::new(Mutex::new(None::<Waker>));
         let wake = Arc::clone(&waker);
@@ -124,6 +126,9 @@ impl Script {
             loop {
                 std::thread::sleep(Duration::from_millis(2));
                 let age = sys::now() - begin;
+                if panic.is_some_and(|at| at <= begin + age) {
+                    wake.lock().expect("never poisoned").iter().for_each(Waker::wake_by_ref);
+                }
                 let change = match (ttl, every) {
                     _ if lose.is_some_and(|lose| lose <= age) => Change::Lost,
                     (Some(ttl), Some(every)) if done < renewals && age / every > done => {
@@ -142,7 +147,7 @@ impl Script {
                 wake.lock().expect("never poisoned").iter().for_each(Waker::wake_by_ref);
             }
         });
-        Self { deadline, changes, waker }
+        Self { deadline, panic, changes, waker }
     }
 }
 
@@ -152,6 +157,7 @@ impl Hold for Script {
     }
 
     fn poll_change(&mut self, context: &mut Context<'_>) -> Poll<Change> {
+        assert!(self.panic.is_none_or(|at| sys::now() < at), "as the script says");
         *self.waker.lock().expect("never poisoned") = Some(context.waker().clone());
         self.changes.try_recv().map_or(Poll::Pending, Poll::Ready)
     }

@@ -5,7 +5,12 @@
 //! per locker or waiter, is why ten thousand waiters need no more threads than ten. It starts at first need: a lock
 //! that is got and given back without waiting never starts it.
 
-use std::{sync::OnceLock, thread, time::Duration};
+use std::{
+    io,
+    sync::{Mutex, OnceLock, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use tokio::runtime::{Builder, Handle};
 
@@ -19,15 +24,39 @@ pub struct SystemHost;
 
 static RUNTIME: OnceLock<Handle> = OnceLock::new();
 
+/// Taken by whoever starts the thread, so that there is never more than one.
+static STARTING: Mutex<()> = Mutex::new(());
+
+impl SystemHost {
+    /// Starts the thread that waits and renews, if it does not run yet. Nobody has to: it starts at first need. But then
+    /// a limit on processes or open files that forbids it is a panic, and here an error, after which to try again.
+    ///
+    /// # Errors
+    ///
+    /// What the system says of a thread, or of the descriptors that its runtime needs.
+    pub fn start(&self) -> io::Result<()> {
+        try_runtime().map(drop)
+    }
+}
+
 fn runtime() -> &'static Handle {
-    RUNTIME.get_or_init(|| {
-        // Built here, so that the caller need not wait until the thread runs.
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(std::future::pending::<()>());
-        thread::Builder::new().name("fencepost".into()).spawn(run).expect("a thread for the engine");
-        handle
-    })
+    try_runtime().expect("a thread for the engine")
+}
+
+fn try_runtime() -> io::Result<&'static Handle> {
+    if let Some(handle) = RUNTIME.get() {
+        return Ok(handle);
+    }
+    let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = RUNTIME.get() {
+        return Ok(handle);
+    }
+    // Built here, so that the caller need not wait until the thread runs.
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("fencepost".into()).spawn(run)?;
+    Ok(RUNTIME.get_or_init(|| handle))
 }
 
 impl Host for SystemHost {
