@@ -223,7 +223,7 @@ impl Local {
             let wake = Wake::Waiter(Arc::downgrade(claim));
             let watching = Watching::begin(&self.host, &place.path_of(before.number), wake);
             seat.behind = Some((before.number, watching));
-            if !before.is_live()? {
+            if !before.is_live(place.dir())? {
                 return Ok(None);
             }
         }

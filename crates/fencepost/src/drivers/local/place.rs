@@ -25,7 +25,7 @@ use std::{
 };
 
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, Stat},
     io::{self, Errno},
 };
@@ -64,10 +64,10 @@ pub(super) struct Place {
     is_stuck: AtomicBool,
 }
 
-/// Which lock file this is: device and inode.
+/// Which file this is: device and inode.
 pub(super) type Id = (u64, u64);
 
-fn id(stat: &Stat) -> Id {
+pub(super) fn id(stat: &Stat) -> Id {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -118,6 +118,10 @@ impl Place {
 
     pub(super) fn id(&self) -> Id {
         self.id
+    }
+
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
     }
 
     pub(super) fn path_of(&self, number: u64) -> PathBuf {
