@@ -11,8 +11,8 @@
 //! 3. A section is entered only if its lock file is still the one at its path.
 //!
 //! The directory of a lock is never removed, since the counter lives in it: a few hundred bytes for every name that was
-//! ever used. To prune them one would, under the root's lock and the directory's, raise the root's floor to the
-//! counter, durably, and only then remove the lock file and the directory.
+//! ever used. To prune them one would, under the directory's lock, remove the lock file and then the directory: a lock
+//! that is used again starts above what it gave, by the invariants of [`root`](super::root).
 
 use std::{
     path::{Path, PathBuf},
@@ -33,7 +33,7 @@ use rustix::{
 use super::{
     names,
     room::with_room,
-    root::{Root, Trouble, wall_micros},
+    root::{Root, Trouble},
     ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
 };
 use crate::{name::LockName, owner::Owner, token::Token};
@@ -129,7 +129,7 @@ impl Place {
     }
 
     /// Takes the directory lock, or says after about a millisecond that it is busy.
-    pub(super) fn enter(&self) -> io::Result<Entry<'_>> {
+    pub(super) fn enter(&self) -> Result<Entry<'_>, Trouble> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let was_stuck = self.is_stuck.load(Ordering::Relaxed);
         let is_ours = self.try_lock(if was_stuck { 1 } else { TRIES })?;
@@ -142,7 +142,7 @@ impl Place {
         match fs::stat(&self.lock_path) {
             Ok(stat) if id(&stat) == self.id => section.load()?,
             Ok(_) | Err(Errno::NOENT) => return Ok(Entry::Stale),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         Ok(Entry::Open(section))
     }
@@ -169,7 +169,7 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    fn load(&mut self) -> io::Result<()> {
+    fn load(&mut self) -> Result<(), Trouble> {
         let mut bytes = [0; NUMBERS];
         let len = io::pread(&self.place.file, &mut bytes, 0)?;
         let number = |at: usize| std::str::from_utf8(bytes.get(at..at + 20)?).ok()?.parse::<u64>().ok();
@@ -177,12 +177,12 @@ impl Section<'_> {
             (Some(counter), Some(head)) if len == NUMBERS => {
                 (self.counter, self.head) = (counter, head);
             }
-            // A new file, or one that a power loss emptied. A lost one may have given numbers since the root's floor
-            // was set, but fewer than one in a microsecond.
+            // A new file, or one that a power loss emptied. A lost one may have given numbers.
             _ => {
+                let start = self.place.root.start()?;
                 let numbers = listing(self.place.dir.as_fd())?;
                 let (lowest, highest) = (numbers.iter().min(), numbers.iter().max());
-                self.counter = highest.copied().unwrap_or(0).max(wall_micros());
+                self.counter = highest.copied().unwrap_or(0).max(start);
                 self.head = lowest.copied().unwrap_or(self.counter);
                 let text = format!("{}{}\n", self.numbers(), self.place.lock);
                 write_whole(&self.place.file, text.as_bytes())?;
@@ -276,9 +276,11 @@ impl Section<'_> {
     fn advance(&mut self, floor: u64) -> Result<Token, Trouble> {
         let last = self.counter.max(self.place.root.floor()).max(floor);
         // The last number of all stays free, so that "one more" is always a number.
-        self.counter =
-            last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
-        Token::new(self.counter).ok_or(Trouble::NoMoreTokens)
+        let number = last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
+        // Before it is given: after a power loss nobody knows that it was.
+        self.place.root.cover(number)?;
+        self.counter = number;
+        Token::new(number).ok_or(Trouble::NoMoreTokens)
     }
 
     /// Makes a ticket behind all others, none of which is live: its number is its token.
