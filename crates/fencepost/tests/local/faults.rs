@@ -51,6 +51,17 @@ fn the_promises_are_told() {
 }
 
 #[test]
+fn the_url_that_is_told_leads_to_the_same_root() {
+    let root = TestRoot::new();
+    for (typed, name) in [("r%2541", "r%41"), ("a%3Fb", "a?b"), ("c%23d", "c#d"), ("e%0Af", "e\nf")] {
+        let locker = wait(Locker::connect(&format!("{}{typed}", root.url()))).unwrap();
+        assert!(root.path().with_file_name(format!("root{name}")).is_dir());
+        let again = wait(Locker::connect(&locker.about().backend)).unwrap();
+        assert_eq!(again.about().lineage, locker.about().lineage, "{name}");
+    }
+}
+
+#[test]
 fn a_root_that_others_may_write_is_refused() {
     let root = TestRoot::new();
     root.connect();
