@@ -261,6 +261,24 @@ fn a_deleted_root_is_a_loss_and_is_made_again() {
     assert_eq!(root.connect().about().lineage, *guard.lineage());
 }
 
+/// A directory can be locked like a ticket, and to read it fails.
+#[test]
+fn a_ticket_that_cannot_be_read_is_taken_for_the_holders() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let token = wait(locker.lock(LOCK).acquire()).unwrap().token();
+    let ticket = root.path().join(LOCK).join(format!("{:020}", token.get()));
+    std::fs::create_dir(&ticket).unwrap();
+    let unreadable = std::fs::File::open(&ticket).unwrap();
+    unreadable.lock().unwrap();
+    let limit = Duration::from_millis(1500);
+    let error = wait(locker.lock(LOCK).wait(limit).acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert_eq!(error.holder().unwrap().token, None);
+    drop(unreadable);
+    wait(wait(locker.lock(LOCK).acquire()).unwrap().release()).unwrap();
+}
+
 /// As `cp -al` does, which keeps the count of links above zero when a ticket is removed.
 fn back_up(root: &TestRoot, name: &str) {
     let backup = root.path().with_file_name(format!("backup of {name}"));

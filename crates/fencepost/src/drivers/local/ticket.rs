@@ -183,8 +183,8 @@ fn record(token: Option<Token>, owner: &Owner) -> Vec<u8> {
 }
 
 /// What a ticket says, as far as it can be read.
-#[derive(Default)]
 pub(super) struct Record {
+    /// Also if it does not say that it waits: whoever passes it over must know that it holds nothing.
     pub(super) is_held: bool,
     pub(super) token: Option<Token>,
     pub(super) owner: Option<Owner>,
@@ -200,7 +200,7 @@ impl Record {
 fn parse(bytes: &[u8]) -> Record {
     let token = bytes.get(1..21).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     Record {
-        is_held: bytes.starts_with(HOLDING.as_bytes()),
+        is_held: !bytes.starts_with(WAITING.as_bytes()),
         token: token.and_then(Token::new),
         owner: bytes.get(21..).and_then(|owner| serde_json::from_slice(owner).ok()),
     }
@@ -239,7 +239,9 @@ impl Seen {
 
     pub(super) fn read(&self) -> Record {
         let mut bytes = [0; MAX_RECORD];
-        io::pread(&self.file, &mut bytes, 0).map_or_else(|_| Record::default(), |len| parse(&bytes[..len]))
+        // One that cannot be read says nothing.
+        let len = io::pread(&self.file, &mut bytes, 0).unwrap_or(0);
+        parse(&bytes[..len])
     }
 }
 
@@ -266,11 +268,11 @@ mod tests {
         assert_eq!(held.len(), waiting.len(), "one write replaces the other");
         for len in 0..held.len() {
             let read = parse(&held[..len]);
-            assert_eq!(read.is_held, len > 0);
+            assert!(read.is_held);
             assert_eq!(read.token, (len > 20).then_some(token));
             assert!(read.owner.is_none() || len >= held.len() - 1);
         }
         assert!(parse(&held).holder().unwrap().owner.is_some());
-        assert!(parse(b"\xff\xfe").holder().is_none());
+        assert!(parse(b"\xff\xfe").holder().is_some(), "nobody may pass over what is not known to wait");
     }
 }
