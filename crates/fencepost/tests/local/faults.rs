@@ -86,6 +86,22 @@ fn a_shared_root_gives_its_group_all_rights_whatever_the_umask() {
 }
 
 #[test]
+fn no_link_leads_out_of_a_root() {
+    let (root, elsewhere) = (TestRoot::new(), TestRoot::new());
+    let other = elsewhere.connect();
+    let guard = wait(other.lock(LOCK).acquire()).unwrap();
+    let locker = root.connect();
+    std::os::unix::fs::symlink(elsewhere.path().join(LOCK), root.path().join(LOCK)).unwrap();
+    let error = wait(locker.lock(LOCK).try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("remove it"), "{error}");
+    assert_eq!(wait(locker.force_unlock(LOCK)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(wait(locker.inspect(LOCK)).unwrap().holder, None);
+    assert_eq!(wait(locker.list("")).unwrap(), []);
+    wait(guard.release()).unwrap();
+}
+
+#[test]
 fn a_root_file_of_somebody_else_is_not_overwritten() {
     let root = TestRoot::new();
     root.connect();

@@ -36,7 +36,7 @@ use super::{
     root::{Root, Trouble},
     ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
 };
-use crate::{name::LockName, owner::Owner, token::Token};
+use crate::{driver::Fail, name::LockName, owner::Owner, token::Token};
 
 pub(super) const LOCK_FILE: &str = ".lock";
 
@@ -71,6 +71,13 @@ pub(super) fn id(stat: &Stat) -> Id {
     (stat.st_dev, stat.st_ino)
 }
 
+/// Opens the directory of a lock, and nothing that a link leads to: in a shared root others may put one there, and it may
+/// lead to what only this user may change.
+pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    with_room(|| fs::open(path, flags, Mode::empty()))
+}
+
 /// The answer to [`Place::enter`].
 pub(super) enum Entry<'a> {
     Open(Section<'a>),
@@ -88,15 +95,16 @@ impl Place {
         root.confirm()?;
         let path = root.path().join(names::directory(lock));
         match fs::mkdir(&path, root.dir_mode()) {
-            Ok(()) => {
-                let made = with_room(|| fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
-                set_mode(made, root.dir_mode())?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = with_room(|| fs::open(&path, flags, Mode::empty()))?;
+        let dir = open_directory(&path).map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => {
+                let text = format!("{} is not a directory of its own; remove it", path.display());
+                Trouble::Refused(Fail::Invalid(text))
+            }
+            error => error.into(),
+        })?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = with_room(|| fs::openat(&dir, LOCK_FILE, flags, root.file_mode()))?;
         let stat = fs::fstat(&file)?;

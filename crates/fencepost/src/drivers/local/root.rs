@@ -1,7 +1,8 @@
 //! The root: the directory of all locks. Whether it can be trusted, and what is written in it once per boot.
 //!
 //! A root belongs to one user (mode 0700; nobody else may write) or to a group (`chmod 2770`: group-writable, and the
-//! group is passed on to what is made in it). Root and a user have different default roots, and do not exclude each
+//! group is passed on to what is made in it). The members of a group can hinder each other, but lead nobody out of the
+//! root: no link in it is followed. The root user shares only what belongs to uid 0. Root and a user have different default roots, and do not exclude each
 //! other.
 //!
 //! Its own file keeps the lineage and the floor. The counters of the locks survive a crash of any process, but not
@@ -152,7 +153,12 @@ impl Root {
         }
         let is_shared = facts.is_shared();
         let record = this_boot(path, &dir, new_lineage, file_mode(is_shared))?;
-        Ok(Self { path: path.to_owned(), lineage: record.lineage.clone(), known: Mutex::new(record), is_shared })
+        Ok(Self {
+            path: path.to_owned(),
+            lineage: record.lineage.clone(),
+            known: Mutex::new(record),
+            is_shared,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -249,7 +255,7 @@ impl Root {
     }
 }
 
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     with_room(|| fs::open(path, flags, Mode::empty()))
 }
@@ -370,6 +376,12 @@ impl Facts {
                 "anybody may write in {path}; chmod 700 it, or use another root"
             )));
         }
+        if self.is_shared() && user == 0 && self.owner != 0 {
+            let owner = self.owner;
+            return Some(Fail::Denied(format!(
+                "{path} is shared by uid {owner}, who could mislead the root user; use a root that belongs to uid 0"
+            )));
+        }
         if self.is_shared() {
             return None;
         }
@@ -429,6 +441,13 @@ mod tests {
         for (owner, mode) in [(1000, 0o700), (1000, 0o755), (1000, 0o2770), (0, 0o2770), (0, 0o2775)] {
             assert_eq!(refusal(owner, mode, 0xEF53), None, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn the_root_user_shares_only_its_own() {
+        let refusal = |owner| Facts { owner, mode: 0o2770, file_system: 0xEF53 }.refusal(Path::new("/r"), 0);
+        assert!(refusal(0).is_none());
+        assert!(matches!(refusal(1000), Some(Fail::Denied(text)) if text.contains("uid 1000")));
     }
 
     #[test]
