@@ -86,6 +86,21 @@ fn a_shared_root_gives_its_group_all_rights_whatever_the_umask() {
 }
 
 #[test]
+fn what_a_crash_left_to_one_member_of_a_group_is_shared_again() {
+    let root = TestRoot::new();
+    let dir = root.path().join(LOCK);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(".lock"), "").unwrap();
+    let set_mode = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(root.path(), 0o2770);
+    set_mode(dir.clone(), 0o700);
+    set_mode(dir.join(".lock"), 0o600);
+    wait(wait(root.connect().lock(LOCK).acquire()).unwrap().release()).unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(dir.clone()), mode(dir.join(".lock"))), (0o2770, 0o660));
+}
+
+#[test]
 fn no_link_leads_out_of_a_root() {
     let (root, elsewhere) = (TestRoot::new(), TestRoot::new());
     let other = elsewhere.connect();

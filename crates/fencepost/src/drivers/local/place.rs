@@ -34,7 +34,7 @@ use super::{
     names,
     room::with_room,
     root::{Root, Trouble},
-    ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
+    ticket::{Seen, Ticket, file_name, number_in, write_whole},
 };
 use crate::{driver::Fail, name::LockName, owner::Owner, token::Token};
 
@@ -105,12 +105,12 @@ impl Place {
             }
             error => error.into(),
         })?;
+        // Not only after it was made: a crash may have left it as the umask had it.
+        root.repair(&dir, root.dir_mode())?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = with_room(|| fs::openat(&dir, LOCK_FILE, flags, root.file_mode()))?;
         let stat = fs::fstat(&file)?;
-        if stat.st_size == 0 && stat.st_uid == rustix::process::geteuid().as_raw() {
-            set_mode(&file, root.file_mode())?;
-        }
+        root.repair(&file, root.file_mode())?;
         Ok(Self {
             root: root.clone(),
             lock: lock.clone(),

@@ -29,7 +29,7 @@ use std::{
 };
 
 use rustix::{
-    fd::OwnedFd,
+    fd::{AsFd, OwnedFd},
     fs::{self, AtFlags, FlockOperation, Mode, OFlags},
     io::{self, Errno},
     process::geteuid,
@@ -227,6 +227,11 @@ impl Root {
         file_mode(self.is_shared)
     }
 
+    /// Gives what this user made in a shared root the rights that it needs there.
+    pub(super) fn repair(&self, file: impl AsFd, mode: Mode) -> io::Result<()> {
+        if self.is_shared { repair(file, mode) } else { Ok(()) }
+    }
+
     /// Makes sure that the root is still there and of the same lineage. One that was deleted is made again and keeps
     /// its lineage; one that was replaced is refused.
     pub(super) fn confirm(&self) -> Result<(), Trouble> {
@@ -258,6 +263,12 @@ impl Root {
 pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     with_room(|| fs::open(path, flags, Mode::empty()))
+}
+
+fn repair(file: impl AsFd, mode: Mode) -> io::Result<()> {
+    let stat = fs::fstat(&file)?;
+    let is_right = stat.st_mode & 0o7777 == mode.as_raw_mode();
+    if is_right || stat.st_uid != geteuid().as_raw() { Ok(()) } else { fs::fchmod(file, mode) }
 }
 
 fn file_mode(is_shared: bool) -> Mode {
