@@ -1,6 +1,6 @@
 //! Tokens rise, whatever is lost.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use fencepost::{ErrorKind, Locker, Token, blocking::wait};
 
@@ -104,6 +104,21 @@ fn the_floor_rises_with_each_boot_and_the_lineage_stays() {
     let token = next_token(&root).get();
     assert!(token > 1_700_000_000_000_000 && token < ahead);
     assert_eq!(root.connect().about().lineage, lineage);
+}
+
+#[test]
+fn who_may_only_read_a_root_cannot_block_its_first_connect() {
+    let root = TestRoot::new();
+    root.connect();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    reboot(&root, 1);
+    let reader = fs::File::open(root.path()).unwrap();
+    reader.lock().unwrap();
+    next_token(&root);
+    let others_may = |file: fs::DirEntry| file.metadata().unwrap().permissions().mode() & 0o077;
+    for file in fs::read_dir(root.path()).unwrap() {
+        assert_eq!(others_may(file.unwrap()), 0);
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ use super::{
 use crate::{driver::Fail, token::Lineage};
 
 const FILE: &str = ".root";
+const LOCK_FILE: &str = ".root.lock";
 const DRAFT: &str = ".root.new";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -193,7 +194,7 @@ impl Root {
     /// Takes the record from the root's file, after the floor was raised in it if it did not cover `number`.
     fn raise(&self, known: &mut Record, number: u64) -> Result<(), Trouble> {
         let dir = open_directory(&self.path)?;
-        let _lock = lock(&self.path, &dir)?;
+        let _lock = lock(&self.path, &dir, self.file_mode())?;
         let now = uptime_micros();
         let before = match read(&self.path.join(FILE)) {
             Ok(record) if record.lineage != self.lineage => return Err(self.was_replaced()),
@@ -288,7 +289,7 @@ fn this_boot(path: &Path, dir: &OwnedFd, lineage: Lineage, mode: Mode) -> Result
     {
         return Ok(record);
     }
-    let _lock = lock(path, dir)?;
+    let _lock = lock(path, dir, mode)?;
     let at = uptime_micros();
     let record = match read(&file) {
         Ok(record) if record.boot == boot => return Ok(record),
@@ -303,22 +304,27 @@ fn this_boot(path: &Path, dir: &OwnedFd, lineage: Lineage, mode: Mode) -> Result
 }
 
 /// The root's lock, held.
-struct Locked<'a>(&'a OwnedFd);
+struct Locked(OwnedFd);
 
-impl Drop for Locked<'_> {
+impl Drop for Locked {
     fn drop(&mut self) {
         // Unlocked rather than closed: a child that is being forked may hold a copy of the descriptor.
-        let _ = fs::flock(self.0, FlockOperation::Unlock);
+        let _ = fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 /// Takes the root's lock, which is held for the time of two fsyncs: seconds on a busy disk.
-fn lock<'a>(path: &Path, dir: &'a OwnedFd) -> Result<Locked<'a>, Trouble> {
+///
+/// The lock is on a file that only those may open who may write in the root: whoever may read a directory may lock it.
+fn lock(path: &Path, dir: &OwnedFd, mode: Mode) -> Result<Locked, Trouble> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = with_room(|| fs::openat(dir, LOCK_FILE, flags, mode))?;
+    repair(&file, mode)?;
     for _ in 0..5000 {
-        match fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
+        match fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(Duration::from_millis(1)),
             Err(error) => return Err(error.into()),
-            Ok(()) => return Ok(Locked(dir)),
+            Ok(()) => return Ok(Locked(file)),
         }
     }
     let text = format!("another process keeps {} locked; resume or end it", path.display());
