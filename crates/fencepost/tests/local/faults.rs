@@ -168,6 +168,21 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
+fn a_name_that_found_no_room_on_the_disk_is_written_later() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    for len in [42, 44, 46] {
+        let token = wait(locker.lock(LOCK).acquire()).unwrap().token();
+        let lock_file = fs::File::options().write(true).open(root.path().join(LOCK).join(".lock")).unwrap();
+        lock_file.set_len(len).unwrap();
+        let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+        assert_eq!(guard.token().get(), token.get() + 1, "the counter goes on");
+        assert_eq!(wait(locker.list("")).unwrap().len(), 1, "{len}");
+        wait(guard.release()).unwrap();
+    }
+}
+
+#[test]
 fn a_read_only_root_is_told() {
     let root = TestRoot::new();
     root.connect();

@@ -36,12 +36,20 @@ use super::{
     root::{Root, Trouble},
     ticket::{Seen, Ticket, file_name, number_in, write_whole},
 };
-use crate::{driver::Fail, name::LockName, owner::Owner, token::Token};
+use crate::{
+    driver::Fail,
+    name::{LockName, MAX_NAME_BYTES},
+    owner::Owner,
+    token::Token,
+};
 
 pub(super) const LOCK_FILE: &str = ".lock";
 
 /// The counter and the head, each 20 digits and a line feed.
 const NUMBERS: usize = 42;
+
+/// The name of a lock and its line feed.
+const MAX_NAME: usize = MAX_NAME_BYTES + 1;
 
 /// How many numbers are tried one by one before the directory is read.
 const GAP: u64 = 64;
@@ -178,12 +186,17 @@ pub(super) struct Section<'a> {
 
 impl Section<'_> {
     fn load(&mut self) -> Result<(), Trouble> {
-        let mut bytes = [0; NUMBERS];
+        let mut bytes = [0; NUMBERS + MAX_NAME];
         let len = io::pread(&self.place.file, &mut bytes, 0)?;
         let number = |at: usize| std::str::from_utf8(bytes.get(at..at + 20)?).ok()?.parse::<u64>().ok();
         match (number(0), number(21)) {
-            (Some(counter), Some(head)) if len == NUMBERS => {
+            (Some(counter), Some(head)) if len >= NUMBERS => {
                 (self.counter, self.head) = (counter, head);
+                let name = self.place.lock.as_str().as_bytes();
+                if bytes[NUMBERS..len].strip_prefix(name).is_none_or(|rest| rest.first() != Some(&b'\n')) {
+                    // The disk was full when the file was made. Those who list the locks need the name, we do not.
+                    let _ = self.store_whole();
+                }
             }
             // A new file, or one that a power loss emptied. A lost one may have given numbers.
             _ => {
@@ -192,8 +205,7 @@ impl Section<'_> {
                 let (lowest, highest) = (numbers.iter().min(), numbers.iter().max());
                 self.counter = highest.copied().unwrap_or(0).max(start);
                 self.head = lowest.copied().unwrap_or(self.counter);
-                let text = format!("{}{}\n", self.numbers(), self.place.lock);
-                write_whole(&self.place.file, text.as_bytes())?;
+                self.store_whole()?;
             }
         }
         Ok(())
@@ -201,6 +213,11 @@ impl Section<'_> {
 
     fn numbers(&self) -> String {
         format!("{:020}\n{:020}\n", self.counter, self.head)
+    }
+
+    fn store_whole(&self) -> io::Result<()> {
+        let text = format!("{}{}\n", self.numbers(), self.place.lock);
+        write_whole(&self.place.file, text.as_bytes())
     }
 
     fn store(&self) -> io::Result<()> {
