@@ -10,6 +10,12 @@
 //! 2. Taking the directory lock never blocks: a process that is stopped inside a section must not stop others.
 //! 3. A section is entered only if its lock file is still the one at its path.
 //!
+//! What these cannot see: a root, or a lock's directory, that is moved away with live tickets in it, and a lock file that is
+//! removed while others stay. Who comes later begins anew at the old path, respectively in another section, and may hold
+//! the lock beside those who were there. The kernel tells a holder of none of the two; after a move it finds out when it
+//! next looks, at the latest when it releases. A directory is to be moved or cleared only while nobody uses it, and a
+//! lock is freed by a forced unlock, never by removing files.
+//!
 //! The directory of a lock is never removed, since the counter lives in it: a few hundred bytes for every name that was
 //! ever used. To prune them one would, under the directory's lock, remove the lock file and then the directory: a lock
 //! that is used again starts above what it gave, by the invariants of [`root`](super::root).
