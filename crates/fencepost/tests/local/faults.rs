@@ -51,6 +51,17 @@ fn the_promises_are_told() {
 }
 
 #[test]
+fn the_url_that_is_told_leads_to_the_same_root() {
+    let root = TestRoot::new();
+    for (typed, name) in [("r%2541", "r%41"), ("a%3Fb", "a?b"), ("c%23d", "c#d"), ("e%0Af", "e\nf")] {
+        let locker = wait(Locker::connect(&format!("{}{typed}", root.url()))).unwrap();
+        assert!(root.path().with_file_name(format!("root{name}")).is_dir());
+        let again = wait(Locker::connect(&locker.about().backend)).unwrap();
+        assert_eq!(again.about().lineage, locker.about().lineage, "{name}");
+    }
+}
+
+#[test]
 fn a_root_that_others_may_write_is_refused() {
     let root = TestRoot::new();
     root.connect();
@@ -72,6 +83,37 @@ fn a_shared_root_gives_its_group_all_rights_whatever_the_umask() {
     assert_eq!(mode(&format!("{LOCK}/.lock")), 0o660);
     assert_eq!(mode(&format!("{LOCK}/{token:020}")), 0o660);
     holder.signal(Signal::KILL);
+}
+
+#[test]
+fn what_a_crash_left_to_one_member_of_a_group_is_shared_again() {
+    let root = TestRoot::new();
+    let dir = root.path().join(LOCK);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join(".lock"), "").unwrap();
+    let set_mode = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(root.path(), 0o2770);
+    set_mode(dir.clone(), 0o700);
+    set_mode(dir.join(".lock"), 0o600);
+    wait(wait(root.connect().lock(LOCK).acquire()).unwrap().release()).unwrap();
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode(dir.clone()), mode(dir.join(".lock"))), (0o2770, 0o660));
+}
+
+#[test]
+fn no_link_leads_out_of_a_root() {
+    let (root, elsewhere) = (TestRoot::new(), TestRoot::new());
+    let other = elsewhere.connect();
+    let guard = wait(other.lock(LOCK).acquire()).unwrap();
+    let locker = root.connect();
+    std::os::unix::fs::symlink(elsewhere.path().join(LOCK), root.path().join(LOCK)).unwrap();
+    let error = wait(locker.lock(LOCK).try_acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("remove it"), "{error}");
+    assert_eq!(wait(locker.force_unlock(LOCK)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(wait(locker.inspect(LOCK)).unwrap().holder, None);
+    assert_eq!(wait(locker.list("")).unwrap(), []);
+    wait(guard.release()).unwrap();
 }
 
 #[test]
@@ -123,6 +165,21 @@ fn a_full_disk_is_told() {
     let said =
         in_namespace(&format!("{mount} && (cat /dev/zero > {dir}/x 2>&- || true)"), "connect", &root).hear();
     assert!(said.starts_with("Unavailable: ") && said.contains("is full"), "{said}");
+}
+
+#[test]
+fn a_name_that_found_no_room_on_the_disk_is_written_later() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    for len in [42, 44, 46] {
+        let token = wait(locker.lock(LOCK).acquire()).unwrap().token();
+        let lock_file = fs::File::options().write(true).open(root.path().join(LOCK).join(".lock")).unwrap();
+        lock_file.set_len(len).unwrap();
+        let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+        assert_eq!(guard.token().get(), token.get() + 1, "the counter goes on");
+        assert_eq!(wait(locker.list("")).unwrap().len(), 1, "{len}");
+        wait(guard.release()).unwrap();
+    }
 }
 
 #[test]

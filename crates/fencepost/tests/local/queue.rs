@@ -260,3 +260,59 @@ fn a_deleted_root_is_a_loss_and_is_made_again() {
     assert!(next.token() > guard.token());
     assert_eq!(root.connect().about().lineage, *guard.lineage());
 }
+
+/// A directory can be locked like a ticket, and to read it fails.
+#[test]
+fn a_ticket_that_cannot_be_read_is_taken_for_the_holders() {
+    let root = TestRoot::new();
+    let locker = root.connect();
+    let token = wait(locker.lock(LOCK).acquire()).unwrap().token();
+    let ticket = root.path().join(LOCK).join(format!("{:020}", token.get()));
+    std::fs::create_dir(&ticket).unwrap();
+    let unreadable = std::fs::File::open(&ticket).unwrap();
+    unreadable.lock().unwrap();
+    let limit = Duration::from_millis(1500);
+    let error = wait(locker.lock(LOCK).wait(limit).acquire()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+    assert_eq!(error.holder().unwrap().token, None);
+    drop(unreadable);
+    wait(wait(locker.lock(LOCK).acquire()).unwrap().release()).unwrap();
+}
+
+/// As `cp -al` does, which keeps the count of links above zero when a ticket is removed.
+fn back_up(root: &TestRoot, name: &str) {
+    let backup = root.path().with_file_name(format!("backup of {name}"));
+    std::fs::hard_link(root.path().join(LOCK).join(name), backup).unwrap();
+}
+
+#[test]
+fn a_holder_whose_ticket_was_backed_up_is_forced_out_all_the_same() {
+    let root = TestRoot::new();
+    let (locker, operator) = (root.connect(), root.connect());
+    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+    back_up(&root, &root.tickets()[0]);
+    wait(operator.force_unlock(LOCK)).unwrap();
+    until_lost(&guard);
+    let next = wait(operator.lock(LOCK).acquire()).unwrap();
+    back_up(&root, &root.tickets()[0]);
+    wait(operator.force_unlock(LOCK)).unwrap();
+    assert_eq!(wait(next.release()).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(wait(guard.release()).unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[test]
+fn a_waiter_whose_ticket_was_backed_up_and_removed_stands_in_line_again() {
+    let root = TestRoot::new();
+    let (locker, other) = (root.connect(), root.connect());
+    let guard = wait(locker.lock(LOCK).acquire()).unwrap();
+    let waiter = acquire_aside(locker.lock(LOCK));
+    until_waiting(&locker, 1);
+    let ticket = root.tickets().pop().unwrap();
+    back_up(&root, &ticket);
+    std::fs::remove_file(root.path().join(LOCK).join(ticket)).unwrap();
+    wait(guard.release()).unwrap();
+    let guard = waiter.join().unwrap();
+    let error = wait(other.lock(LOCK).try_acquire()).unwrap_err();
+    assert_eq!(error.holder().unwrap().token, Some(guard.token()));
+    wait(guard.release()).unwrap();
+}

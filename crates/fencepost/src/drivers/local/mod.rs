@@ -105,6 +105,22 @@ pub fn inherit(guard: &Guard) -> Option<OwnedFd> {
     })?
 }
 
+/// The URL of a root. It is used again, by jobs and by those who read it, so it must be parsed to the same path.
+fn url_of(path: &str) -> String {
+    // What begins with two slashes would be taken for a host.
+    let mut url = String::from(if path.starts_with("//") { "local://" } else { "local:" });
+    for char in path.chars() {
+        if char.is_control() || matches!(char, '%' | '?' | '#') {
+            for byte in char.encode_utf8(&mut [0; 4]).bytes() {
+                url += &format!("%{byte:02X}");
+            }
+        } else {
+            url.push(char);
+        }
+    }
+    url
+}
+
 /// What this driver keeps for a claim.
 #[derive(Default)]
 struct Seat {
@@ -223,7 +239,7 @@ impl Local {
             let wake = Wake::Waiter(Arc::downgrade(claim));
             let watching = Watching::begin(&self.host, &place.path_of(before.number), wake);
             seat.behind = Some((before.number, watching));
-            if !before.is_live()? {
+            if !before.is_live(place.dir())? {
                 return Ok(None);
             }
         }
@@ -260,7 +276,7 @@ impl Driver for Local {
     fn about(&self) -> About {
         About {
             scheme: "local",
-            backend: format!("local:{}", self.root.path().display()),
+            backend: url_of(&self.root.path().to_string_lossy()),
             lineage: self.root.lineage().clone(),
             lease: LeaseKind::None,
             ttl: Duration::ZERO..=Duration::MAX,
@@ -320,6 +336,17 @@ impl Driver for Local {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_url_of_a_root_is_parsed_to_the_same_root() {
+        for path in ["/tmp/r", "/tmp/r%41", "/a?b=c", "/a#b", "/é \n\u{85}", "//a//b", "/%", "/a&b=c"] {
+            let url: Url = url_of(path).parse().unwrap();
+            assert_eq!((url.scheme.as_str(), url.path.as_str()), ("local", path));
+            assert!(url.authority.is_empty());
+            url.finish(&[]).unwrap();
+        }
+        assert_eq!(url_of("/var/lib/é x"), "local:/var/lib/é x");
+    }
 
     #[test]
     fn the_default_root_follows_the_user_and_only_absolute_paths() {

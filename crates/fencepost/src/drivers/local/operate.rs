@@ -5,15 +5,15 @@ use std::{any::Any, path::Path, sync::Arc, time::Duration};
 use rustix::{
     fd::{AsFd, OwnedFd},
     fs::{self, Dir, Mode, OFlags},
-    io::Errno,
+    io::{self, Errno},
 };
 use tokio::sync::Notify;
 
 use super::{
     Local, names,
-    place::{Entry, LOCK_FILE, listing},
+    place::{Entry, LOCK_FILE, listing, open_directory},
     room::with_room,
-    root::Trouble,
+    root::{self, Trouble},
     ticket::{Seen, file_name},
     watch::{Wake, Watching},
 };
@@ -25,15 +25,19 @@ use crate::{
 /// How long a forced unlock tries to get the directory lock.
 const FORCE_LIMIT: Duration = Duration::from_secs(1);
 
+/// What was opened; `None` if it is not there.
+fn present(dir: io::Result<OwnedFd>) -> Result<Option<OwnedFd>, Trouble> {
+    match dir {
+        Ok(dir) => Ok(Some(dir)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Local {
     /// The directory of a lock, without making it.
     fn directory(&self, name: &str) -> Result<Option<OwnedFd>, Trouble> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match with_room(|| fs::open(self.root.path().join(name), flags, Mode::empty())) {
-            Ok(dir) => Ok(Some(dir)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        present(open_directory(&self.root.path().join(name)))
     }
 
     fn look(&self, lock: &LockName) -> Result<Status, Trouble> {
@@ -58,7 +62,7 @@ impl Local {
 
     fn look_at_all(&self, prefix: &str) -> Result<Vec<Status>, Trouble> {
         let mut found = Vec::new();
-        let Some(root) = self.directory("")? else { return Ok(found) };
+        let Some(root) = present(root::open_directory(self.root.path()))? else { return Ok(found) };
         for entry in with_room(|| Dir::read_from(&root))? {
             let entry = entry?;
             let Some(lock) = entry.file_name().to_str().ok().and_then(|name| self.name_in(name)) else {
@@ -77,7 +81,10 @@ impl Local {
 
     /// The lock whose directory this is; `None` if it is not one of ours.
     fn name_in(&self, directory: &str) -> Option<LockName> {
-        let text = std::fs::read_to_string(self.root.path().join(directory).join(LOCK_FILE)).ok()?;
+        let dir = self.directory(directory).ok()??;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = with_room(|| fs::openat(&dir, LOCK_FILE, flags, Mode::empty())).ok()?;
+        let text = std::io::read_to_string(std::fs::File::from(file)).ok()?;
         let lock: LockName = text.lines().nth(2)?.parse().ok()?;
         (names::directory(&lock) == directory).then_some(lock)
     }

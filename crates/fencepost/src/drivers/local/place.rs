@@ -10,9 +10,15 @@
 //! 2. Taking the directory lock never blocks: a process that is stopped inside a section must not stop others.
 //! 3. A section is entered only if its lock file is still the one at its path.
 //!
+//! What these cannot see: a root, or a lock's directory, that is moved away with live tickets in it, and a lock file that is
+//! removed while others stay. Who comes later begins anew at the old path, respectively in another section, and may hold
+//! the lock beside those who were there. The kernel tells a holder of none of the two; after a move it finds out when it
+//! next looks, at the latest when it releases. A directory is to be moved or cleared only while nobody uses it, and a
+//! lock is freed by a forced unlock, never by removing files.
+//!
 //! The directory of a lock is never removed, since the counter lives in it: a few hundred bytes for every name that was
-//! ever used. To prune them one would, under the root's lock and the directory's, raise the root's floor to the
-//! counter, durably, and only then remove the lock file and the directory.
+//! ever used. To prune them one would, under the directory's lock, remove the lock file and then the directory: a lock
+//! that is used again starts above what it gave, by the invariants of [`root`](super::root).
 
 use std::{
     path::{Path, PathBuf},
@@ -25,7 +31,7 @@ use std::{
 };
 
 use rustix::{
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{self, AtFlags, Dir, FlockOperation, Mode, OFlags, Stat},
     io::{self, Errno},
 };
@@ -33,15 +39,23 @@ use rustix::{
 use super::{
     names,
     room::with_room,
-    root::{Root, Trouble, wall_micros},
-    ticket::{Seen, Ticket, file_name, number_in, set_mode, write_whole},
+    root::{Root, Trouble},
+    ticket::{Seen, Ticket, file_name, number_in, write_whole},
 };
-use crate::{name::LockName, owner::Owner, token::Token};
+use crate::{
+    driver::Fail,
+    name::{LockName, MAX_NAME_BYTES},
+    owner::Owner,
+    token::Token,
+};
 
 pub(super) const LOCK_FILE: &str = ".lock";
 
 /// The counter and the head, each 20 digits and a line feed.
 const NUMBERS: usize = 42;
+
+/// The name of a lock and its line feed.
+const MAX_NAME: usize = MAX_NAME_BYTES + 1;
 
 /// How many numbers are tried one by one before the directory is read.
 const GAP: u64 = 64;
@@ -64,11 +78,18 @@ pub(super) struct Place {
     is_stuck: AtomicBool,
 }
 
-/// Which lock file this is: device and inode.
+/// Which file this is: device and inode.
 pub(super) type Id = (u64, u64);
 
-fn id(stat: &Stat) -> Id {
+pub(super) fn id(stat: &Stat) -> Id {
     (stat.st_dev, stat.st_ino)
+}
+
+/// Opens the directory of a lock, and nothing that a link leads to: in a shared root others may put one there, and it may
+/// lead to what only this user may change.
+pub(super) fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    with_room(|| fs::open(path, flags, Mode::empty()))
 }
 
 /// The answer to [`Place::enter`].
@@ -88,21 +109,22 @@ impl Place {
         root.confirm()?;
         let path = root.path().join(names::directory(lock));
         match fs::mkdir(&path, root.dir_mode()) {
-            Ok(()) => {
-                let made = with_room(|| fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()))?;
-                set_mode(made, root.dir_mode())?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = with_room(|| fs::open(&path, flags, Mode::empty()))?;
+        let dir = open_directory(&path).map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => {
+                let text = format!("{} is not a directory of its own; remove it", path.display());
+                Trouble::Refused(Fail::Invalid(text))
+            }
+            error => error.into(),
+        })?;
+        // Not only after it was made: a crash may have left it as the umask had it.
+        root.repair(&dir, root.dir_mode())?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = with_room(|| fs::openat(&dir, LOCK_FILE, flags, root.file_mode()))?;
         let stat = fs::fstat(&file)?;
-        if stat.st_size == 0 && stat.st_uid == rustix::process::geteuid().as_raw() {
-            set_mode(&file, root.file_mode())?;
-        }
+        root.repair(&file, root.file_mode())?;
         Ok(Self {
             root: root.clone(),
             lock: lock.clone(),
@@ -120,12 +142,16 @@ impl Place {
         self.id
     }
 
+    pub(super) fn dir(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+
     pub(super) fn path_of(&self, number: u64) -> PathBuf {
         self.path.join(file_name(number))
     }
 
     /// Takes the directory lock, or says after about a millisecond that it is busy.
-    pub(super) fn enter(&self) -> io::Result<Entry<'_>> {
+    pub(super) fn enter(&self) -> Result<Entry<'_>, Trouble> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let was_stuck = self.is_stuck.load(Ordering::Relaxed);
         let is_ours = self.try_lock(if was_stuck { 1 } else { TRIES })?;
@@ -138,7 +164,7 @@ impl Place {
         match fs::stat(&self.lock_path) {
             Ok(stat) if id(&stat) == self.id => section.load()?,
             Ok(_) | Err(Errno::NOENT) => return Ok(Entry::Stale),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         Ok(Entry::Open(section))
     }
@@ -165,23 +191,27 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    fn load(&mut self) -> io::Result<()> {
-        let mut bytes = [0; NUMBERS];
+    fn load(&mut self) -> Result<(), Trouble> {
+        let mut bytes = [0; NUMBERS + MAX_NAME];
         let len = io::pread(&self.place.file, &mut bytes, 0)?;
         let number = |at: usize| std::str::from_utf8(bytes.get(at..at + 20)?).ok()?.parse::<u64>().ok();
         match (number(0), number(21)) {
-            (Some(counter), Some(head)) if len == NUMBERS => {
+            (Some(counter), Some(head)) if len >= NUMBERS => {
                 (self.counter, self.head) = (counter, head);
+                let name = self.place.lock.as_str().as_bytes();
+                if bytes[NUMBERS..len].strip_prefix(name).is_none_or(|rest| rest.first() != Some(&b'\n')) {
+                    // The disk was full when the file was made. Those who list the locks need the name, we do not.
+                    let _ = self.store_whole();
+                }
             }
-            // A new file, or one that a power loss emptied. A lost one may have given numbers since the root's floor
-            // was set, but fewer than one in a microsecond.
+            // A new file, or one that a power loss emptied. A lost one may have given numbers.
             _ => {
+                let start = self.place.root.start()?;
                 let numbers = listing(self.place.dir.as_fd())?;
                 let (lowest, highest) = (numbers.iter().min(), numbers.iter().max());
-                self.counter = highest.copied().unwrap_or(0).max(wall_micros());
+                self.counter = highest.copied().unwrap_or(0).max(start);
                 self.head = lowest.copied().unwrap_or(self.counter);
-                let text = format!("{}{}\n", self.numbers(), self.place.lock);
-                write_whole(&self.place.file, text.as_bytes())?;
+                self.store_whole()?;
             }
         }
         Ok(())
@@ -189,6 +219,11 @@ impl Section<'_> {
 
     fn numbers(&self) -> String {
         format!("{:020}\n{:020}\n", self.counter, self.head)
+    }
+
+    fn store_whole(&self) -> io::Result<()> {
+        let text = format!("{}{}\n", self.numbers(), self.place.lock);
+        write_whole(&self.place.file, text.as_bytes())
     }
 
     fn store(&self) -> io::Result<()> {
@@ -272,9 +307,11 @@ impl Section<'_> {
     fn advance(&mut self, floor: u64) -> Result<Token, Trouble> {
         let last = self.counter.max(self.place.root.floor()).max(floor);
         // The last number of all stays free, so that "one more" is always a number.
-        self.counter =
-            last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
-        Token::new(self.counter).ok_or(Trouble::NoMoreTokens)
+        let number = last.checked_add(1).filter(|number| *number < u64::MAX).ok_or(Trouble::NoMoreTokens)?;
+        // Before it is given: after a power loss nobody knows that it was.
+        self.place.root.cover(number)?;
+        self.counter = number;
+        Token::new(number).ok_or(Trouble::NoMoreTokens)
     }
 
     /// Makes a ticket behind all others, none of which is live: its number is its token.

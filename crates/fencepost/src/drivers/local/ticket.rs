@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. A ticket is linked under its number only when it is locked and its record is complete.
 //! 2. Its lock ends with the last copy of its owner's descriptor, whatever the reason: closed is dead.
-//! 3. A number is never used twice. An unlinked ticket is of no use, even if its owner still has it open.
+//! 3. A number is never used twice. A ticket stands in line only while its name leads to its owner's file: one that was
+//!    removed is of no use, even if its owner still has it open or a backup has linked it under another name.
 //! 4. The record is the state (`W` or `H`), the holder's token in 20 digits, and the owner as JSON.
 //! 5. Others look at a ticket through a read-only descriptor and a shared lock: closing a writable one would tell
 //!    every watcher that the owner is gone, and an exclusive probe would make two probers take each other for owners.
@@ -16,7 +17,10 @@ use rustix::{
     io::{self, Errno},
 };
 
-use super::room::with_room;
+use super::{
+    place::{Id, id},
+    room::with_room,
+};
 use crate::{
     driver::Holder,
     owner::{Owner, wall_ms},
@@ -46,6 +50,7 @@ pub(super) fn number_in(name: &[u8]) -> Option<u64> {
 pub(super) struct Ticket {
     file: OwnedFd,
     path: PathBuf,
+    id: Id,
     record_len: usize,
     pub(super) number: u64,
     /// Set once the ticket is the holder's.
@@ -71,16 +76,22 @@ impl Ticket {
         let linked = fs::linkat(dir, DRAFT, dir, &name, AtFlags::empty());
         fs::unlinkat(dir, DRAFT, AtFlags::empty())?;
         linked?;
-        Ok(Self { file, path: at.join(name), record_len: record.len(), number, token })
+        let id = id(&fs::fstat(&file)?);
+        Ok(Self { file, path: at.join(name), id, record_len: record.len(), number, token })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether somebody removed the ticket.
+    /// Whether somebody removed the ticket. Its name is asked and not its count of links, since a backup of hard links
+    /// keeps the count above zero.
     pub(super) fn is_unlinked(&self) -> io::Result<bool> {
-        Ok(fs::fstat(&self.file)?.st_nlink == 0)
+        match fs::lstat(&self.path) {
+            Ok(stat) => Ok(id(&stat) != self.id),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Turns a waiting ticket into the holder's, under the directory lock.
@@ -103,7 +114,8 @@ impl Ticket {
     /// Unlinked first and then closed, never closed alone: a process that is being forked may hold a copy of the
     /// descriptor for a moment, and the next in line must not wait for it.
     pub(super) fn end(self) -> io::Result<bool> {
-        if self.is_unlinked()? {
+        // A ticket that cannot be looked at is not known to be gone.
+        if self.is_unlinked().unwrap_or(false) {
             return Ok(false);
         }
         match fs::unlink(&self.path) {
@@ -116,7 +128,7 @@ impl Ticket {
 
     /// Ends this process's share in a ticket whose descriptor somebody inherited.
     pub(super) fn disown(self) -> io::Result<bool> {
-        let (gone, path) = (self.is_unlinked()?, self.path.clone());
+        let (gone, path) = (self.is_unlinked().unwrap_or(false), self.path.clone());
         drop(self);
         if !gone && let Some(seen) = Seen::open(fs::CWD, &path, 0)?.filter(|seen| !seen.is_locked()) {
             drop(seen);
@@ -171,8 +183,8 @@ fn record(token: Option<Token>, owner: &Owner) -> Vec<u8> {
 }
 
 /// What a ticket says, as far as it can be read.
-#[derive(Default)]
 pub(super) struct Record {
+    /// Also if it does not say that it waits: whoever passes it over must know that it holds nothing.
     pub(super) is_held: bool,
     pub(super) token: Option<Token>,
     pub(super) owner: Option<Owner>,
@@ -188,7 +200,7 @@ impl Record {
 fn parse(bytes: &[u8]) -> Record {
     let token = bytes.get(1..21).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     Record {
-        is_held: bytes.starts_with(HOLDING.as_bytes()),
+        is_held: !bytes.starts_with(WAITING.as_bytes()),
         token: token.and_then(Token::new),
         owner: bytes.get(21..).and_then(|owner| serde_json::from_slice(owner).ok()),
     }
@@ -216,14 +228,20 @@ impl Seen {
         fs::flock(&self.file, FlockOperation::NonBlockingLockShared).is_err()
     }
 
-    /// Whether it still stands in line.
-    pub(super) fn is_live(&self) -> io::Result<bool> {
-        Ok(self.is_locked() && fs::fstat(&self.file)?.st_nlink > 0)
+    /// Whether it still stands in line in `dir`. Numbers are used once, so its name is proof enough.
+    pub(super) fn is_live(&self, dir: BorrowedFd<'_>) -> io::Result<bool> {
+        match fs::statat(dir, file_name(self.number), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(self.is_locked()),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn read(&self) -> Record {
         let mut bytes = [0; MAX_RECORD];
-        io::pread(&self.file, &mut bytes, 0).map_or_else(|_| Record::default(), |len| parse(&bytes[..len]))
+        // One that cannot be read says nothing.
+        let len = io::pread(&self.file, &mut bytes, 0).unwrap_or(0);
+        parse(&bytes[..len])
     }
 }
 
@@ -250,11 +268,11 @@ mod tests {
         assert_eq!(held.len(), waiting.len(), "one write replaces the other");
         for len in 0..held.len() {
             let read = parse(&held[..len]);
-            assert_eq!(read.is_held, len > 0);
+            assert!(read.is_held);
             assert_eq!(read.token, (len > 20).then_some(token));
             assert!(read.owner.is_none() || len >= held.len() - 1);
         }
         assert!(parse(&held).holder().unwrap().owner.is_some());
-        assert!(parse(b"\xff\xfe").holder().is_none());
+        assert!(parse(b"\xff\xfe").holder().is_some(), "nobody may pass over what is not known to wait");
     }
 }
