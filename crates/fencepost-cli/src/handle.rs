@@ -49,7 +49,7 @@ impl HandleFile {
         let pid = std::process::id() as i32;
         let handle = Handle {
             pid,
-            started: started(pid).unwrap_or(0),
+            started: started(pid)?,
             lock: guard.lock().to_string(),
             token: guard.token(),
             backend: backend.into(),
@@ -110,10 +110,11 @@ impl Handle {
 }
 
 /// When a process started, in ticks since boot (field 22 of `/proc/PID/stat`).
-pub(crate) fn started(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+pub(crate) fn started(pid: i32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the command's name in parentheses, which may contain anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let field = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The folder for handles: the session's, or else one of our own with nobody else in it. The session's may be that of
