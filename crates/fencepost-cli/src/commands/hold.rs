@@ -29,7 +29,7 @@ use crate::{
     args::{Global, Hold, Release},
     backend::Backend,
     exit,
-    handle::{Handle, HandleFile, Standing, started},
+    handle::{self, Handle, HandleFile, Standing, started},
     report,
     run::block_on,
     sys::{self, Fork},
@@ -246,7 +246,7 @@ pub(crate) fn release(args: &Release) -> u8 {
         );
     }
     let standing = Handle::read(&args.handle).map_or(Standing::Unknown, |handle| handle.state);
-    let _ = std::fs::remove_file(&args.handle);
+    handle::remove(&args.handle);
     let lock = &handle.lock;
     match standing {
         Standing::Released => exit::OK,
