@@ -147,10 +147,13 @@ fn lost() {
 
 /// A holder that has the lock and stands still where it publishes that: its handle, which it cannot open before we do.
 fn granted(world: &World, sleeper: &Sleeper) -> (Running, PathBuf) {
-    let script = ["sh", "-c", "echo $FENCEPOST_TOKEN >token; until [ -e enough ]; do sleep .01; done"];
+    let script = [
+        "sh",
+        "-c",
+        "printf $FENCEPOST_TOKEN >draft; mv draft token; until [ -e enough ]; do sleep .01; done",
+    ];
     let first = world.start("run x --", &script);
-    until("the first", || world.path("token").exists().then_some(()));
-    let token: u64 = world.scene.read::<String>("token").trim().parse().expect("a token");
+    let token: u64 = world.scene.read("token");
     let caller = world.start(&format!("hold --ttl 9s --pid {} x", sleeper.0.id()), &[]);
     world.waiters(1);
     let pid = children(caller.pid())[0];
