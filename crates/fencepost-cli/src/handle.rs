@@ -49,7 +49,7 @@ impl HandleFile {
         let pid = std::process::id() as i32;
         let handle = Handle {
             pid,
-            started: started(pid).unwrap_or(0),
+            started: started(pid)?,
             lock: guard.lock().to_string(),
             token: guard.token(),
             backend: backend.into(),
@@ -89,7 +89,7 @@ impl HandleFile {
     }
 
     pub(crate) fn remove(&self) {
-        let _ = fs::remove_file(&self.path);
+        remove(&self.path);
     }
 
     /// Replaces the file as a whole: a reader sees the old state or the new one.
@@ -110,24 +110,54 @@ impl Handle {
 }
 
 /// When a process started, in ticks since boot (field 22 of `/proc/PID/stat`).
-pub(crate) fn started(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+pub(crate) fn started(pid: i32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the command's name in parentheses, which may contain anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let field = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(19)?.parse().ok());
+    field.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The folder for handles: the session's, or else one of our own with nobody else in it. The session's may be that of
 /// another user, after `su`, or gone, in a container.
 fn folder() -> io::Result<PathBuf> {
-    let session = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let uid = nix::unistd::geteuid();
-    let own = if uid.is_root() {
-        PathBuf::from("/run/fencepost")
-    } else {
-        env::temp_dir().join(format!("fencepost-{uid}"))
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let session = absolute("XDG_RUNTIME_DIR");
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let root = nix::unistd::geteuid().is_root().then(|| PathBuf::from("/run"));
+    choose(&[session, root], state, &env::temp_dir())
+}
+
+/// The first of `places` that has a folder of our own, or can get one. In the directory that all share anybody could have
+/// made it before us, to keep us from locking: the last resort is a fresh one, whose name nobody knows before.
+fn choose(places: &[Option<PathBuf>], state: Option<PathBuf>, shared: &Path) -> io::Result<PathBuf> {
+    let make = |state: PathBuf| {
+        // Ours to make, unlike the others. If it cannot be made the folder in it shows that.
+        let _ = fs::DirBuilder::new().mode(0o700).recursive(true).create(&state);
+        state
     };
-    let session = session.and_then(|session| usable(session.join("fencepost")).ok());
-    session.map_or_else(|| usable(own), Ok)
+    let places = places.iter().flatten().cloned().chain(state.into_iter().map(make));
+    if let Some(folder) = places.map(|place| place.join("fencepost")).find_map(|folder| usable(folder).ok()) {
+        return Ok(folder);
+    }
+    let fresh = nix::unistd::mkdtemp(&shared.join(format!("{FRESH}XXXXXX")));
+    fresh.map_err(io::Error::from).map_err(|error| {
+        let text = format!("no folder for handles can be made: {error}: path={}", shared.display());
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// How the name of a folder begins that was made for one handle.
+const FRESH: &str = "fencepost-handle-";
+
+/// Removes a handle, and the folder that was made for it alone.
+pub(crate) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+    let folder = path
+        .parent()
+        .filter(|folder| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(FRESH)));
+    if let Some(folder) = folder {
+        let _ = fs::remove_dir(folder);
+    }
 }
 
 /// The folder, made if it is missing, unless others can change what is in it.
@@ -148,4 +178,36 @@ fn usable(folder: PathBuf) -> io::Result<PathBuf> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn nobody_can_take_the_folder_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let [session, state, shared] =
+            ["session", "home/state", "shared"].map(|name| directory.path().join(name));
+        let places = [Some(session.clone()), None];
+        fs::create_dir(&shared).unwrap();
+        // A file is in the way in the first, so that no folder can be made.
+        fs::create_dir(&session).unwrap();
+        fs::write(session.join("fencepost"), "").unwrap();
+        let chosen = choose(&places, Some(state.clone()), &shared).unwrap();
+        assert_eq!(chosen, state.join("fencepost"));
+        assert_eq!(fs::metadata(&chosen).unwrap().mode() & 0o777, 0o700);
+        // Others may write there.
+        fs::set_permissions(&chosen, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::create_dir(shared.join(format!("fencepost-{}", nix::unistd::geteuid()))).unwrap();
+        let fresh = choose(&places, Some(state.clone()), &shared).unwrap();
+        assert_eq!((fresh.parent(), fs::metadata(&fresh).unwrap().mode() & 0o777), (Some(&*shared), 0o700));
+        assert_ne!(fresh, choose(&places, Some(state.clone()), &shared).unwrap());
+        let handle = fresh.join("1-2");
+        fs::write(&handle, "").unwrap();
+        remove(&handle);
+        assert!(!fresh.exists());
+    }
 }

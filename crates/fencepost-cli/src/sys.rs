@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -118,4 +118,19 @@ pub(crate) fn let_go_of_stdio() -> io::Result<()> {
     nix::unistd::dup2_stdin(&null)?;
     nix::unistd::dup2_stdout(&null)?;
     Ok(())
+}
+
+/// Closes every descriptor from 3 on but these, which must be all that this process owns.
+#[allow(unsafe_code, reason = "nix does not wrap close_range")]
+pub(crate) fn close_all_but(kept: &[BorrowedFd<'_>]) {
+    let mut kept: Vec<u32> = kept.iter().map(|fd| fd.as_raw_fd() as u32).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut first = 3_u32;
+    for last in kept.into_iter().chain([u32::MAX]) {
+        if first < last {
+            // SAFETY: nobody owns what is closed. A kernel that does not know the call closes nothing.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last.saturating_sub(1), 0) };
+        }
+        first = last.saturating_add(1);
+    }
 }

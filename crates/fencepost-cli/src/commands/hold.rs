@@ -13,6 +13,7 @@ use std::{
 
 use fencepost::{ErrorKind, Guard, Locker, SystemHost};
 use nix::{
+    errno::Errno,
     fcntl::OFlag,
     libc,
     sys::{
@@ -28,7 +29,7 @@ use crate::{
     args::{Global, Hold, Release},
     backend::Backend,
     exit,
-    handle::{Handle, HandleFile, Standing, started},
+    handle::{self, Handle, HandleFile, Standing, started},
     report,
     run::block_on,
     sys::{self, Fork},
@@ -63,6 +64,8 @@ pub(crate) fn hold(global: &Global, args: &Hold) -> u8 {
         }
         Ok((watched, told, teller, Fork::Child)) => {
             drop(told);
+            // What we inherited is not ours to keep open for as long as the lock is held.
+            sys::close_all_but(&[watched.as_fd(), teller.as_fd()]);
             let keeper = Keeper { global, args, backend, watched, teller: Some(teller) };
             keeper.keep().unwrap_or_else(cannot)
         }
@@ -227,11 +230,14 @@ pub(crate) fn release(args: &Release) -> u8 {
             );
         }
     };
-    let holder = sys::pidfd(handle.pid).ok().filter(|_| started(handle.pid) == Some(handle.started));
-    let ended = match &holder {
-        None => true,
-        // One that has just ended cannot be asked, and need not be.
-        Some(holder) => sys::pidfd_kill(holder, libc::SIGTERM).is_err() || ends(holder),
+    let ended = match end(&handle) {
+        Ok(ended) => ended,
+        Err(error) => {
+            return report::fail(
+                exit::INTERNAL,
+                format_args!("cannot ask the holder to end, try again: {error}: pid={}", handle.pid),
+            );
+        }
     };
     if !ended {
         return report::fail(
@@ -240,7 +246,7 @@ pub(crate) fn release(args: &Release) -> u8 {
         );
     }
     let standing = Handle::read(&args.handle).map_or(Standing::Unknown, |handle| handle.state);
-    let _ = std::fs::remove_file(&args.handle);
+    handle::remove(&args.handle);
     let lock = &handle.lock;
     match standing {
         Standing::Released => exit::OK,
@@ -253,6 +259,27 @@ pub(crate) fn release(args: &Release) -> u8 {
             exit::UNKNOWN,
             format_args!("the release of lock={lock} is not confirmed; it is free when its lease ends"),
         ),
+    }
+}
+
+/// Asks the holder to end, and answers whether it has. Only what proves its end may say so.
+fn end(handle: &Handle) -> io::Result<bool> {
+    let holder = match sys::pidfd(handle.pid) {
+        Err(Errno::ESRCH) => return Ok(true),
+        holder => holder?,
+    };
+    match started(handle.pid) {
+        Ok(started) if started == handle.started => {}
+        Ok(_) => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        // A process that ends while its file is read.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(true),
+        Err(error) => return Err(error),
+    }
+    match sys::pidfd_kill(&holder, libc::SIGTERM) {
+        // One that has just ended cannot be asked, and need not be.
+        Err(Errno::ESRCH) => Ok(true),
+        asked => asked.map(|()| ends(&holder)).map_err(io::Error::from),
     }
 }
 

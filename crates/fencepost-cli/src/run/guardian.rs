@@ -121,7 +121,8 @@ fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
 /// Starts the job, or says why it does not run.
 fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> Result<Keeper, Event> {
     // The machine may have stood still, or we alone, since the order was given.
-    if Schedule::new(launch.grace, order.deadline, order.until).is_over(sys::now()) {
+    let now = sys::now();
+    if Schedule::new(launch.grace, order.deadline, order.until, now).is_over(now) {
         return Err(Event::Ended { status: 0, cause: Cause::Deadline });
     }
     let failed = |error: io::Error| Event::Failed { errno: error.raw_os_error().unwrap_or(libc::EINVAL) };

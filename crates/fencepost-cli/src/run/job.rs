@@ -36,7 +36,7 @@ impl Job<'_> {
             Self::Ours(keeper) => keeper.extend(deadline),
             Self::Guarded(guardian, backstop) => {
                 guardian.extend(deadline);
-                backstop.extend(deadline);
+                backstop.extend(deadline, sys::now());
             }
         }
     }

@@ -87,7 +87,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts the job. It inherits `passed`, of which this process keeps nothing.
     pub(crate) fn start(launch: &Launch, order: Order, passed: Option<OwnedFd>) -> io::Result<Self> {
-        let schedule = Schedule::new(launch.grace, order.deadline, order.until);
+        let schedule = Schedule::new(launch.grace, order.deadline, order.until, sys::now());
         let pid = spawn(&launch.argv, order.env, setup(launch, order.dies_with_parent, passed))?;
         let (own_group, known, denied) = (launch.own_group, Known::default(), Denied::default());
         Ok(Self { pid, own_group, schedule, status: None, sweep_at: None, sweeps: 0, known, denied })
@@ -99,7 +99,7 @@ impl Keeper {
 
     /// Takes a later deadline.
     pub(crate) fn extend(&mut self, deadline: u64) {
-        self.schedule.extend(deadline);
+        self.schedule.extend(deadline, sys::now());
     }
 
     /// Passes a signal on to the job: to its group where that is its own, else to its first process.

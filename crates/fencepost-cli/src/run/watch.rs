@@ -113,7 +113,8 @@ impl<'a, H: Hold> Watch<'a, H> {
                 }
             }
             // Whoever declares a loss may not have come to it: what counts is the clock.
-            if Schedule::new(self.supervisor.launch.grace, self.deadline, None).is_over(sys::now()) {
+            let now = sys::now();
+            if Schedule::new(self.supervisor.launch.grace, self.deadline, None, now).is_over(now) {
                 return Ok(Some(Outcome::Lost));
             }
             if self.until.is_some_and(|until| until <= sys::now()) {
@@ -150,7 +151,7 @@ impl<'a, H: Hold> Watch<'a, H> {
         match self.guardian {
             Some(guardian) => {
                 guardian.start(order, start.keep.as_ref().map(AsFd::as_fd))?;
-                Ok(Job::Guarded(guardian, Schedule::backstop(launch.grace, deadline, until)))
+                Ok(Job::Guarded(guardian, Schedule::backstop(launch.grace, deadline, until, sys::now())))
             }
             None => {
                 let inherited = start.keep.and_then(|kept| match kept {

@@ -14,7 +14,7 @@ use crate::sys;
 use crate::world::{Running, Said, World, pass};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 11] = [
+    let tests: [(&str, fn()); 13] = [
         ("hold_in_a_script", script),
         ("hold_while_a_process_lives", while_it_lives),
         ("hold_released_twice", released_twice),
@@ -24,6 +24,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("hold_that_is_being_released", being_released),
         ("hold_lost_and_not_to_be_published", unpublished),
         ("hold_whose_caller_dies_at_the_grant", caller_dies),
+        ("hold_that_cannot_be_asked_to_end", cannot_be_asked),
+        ("hold_keeps_nothing_open", keeps_nothing_open),
         ("hold_interrupted_while_it_waits", interrupted),
         ("hold_of_a_process_that_ends_while_it_waits", watched_ends),
     ];
@@ -145,10 +147,13 @@ fn lost() {
 
 /// A holder that has the lock and stands still where it publishes that: its handle, which it cannot open before we do.
 fn granted(world: &World, sleeper: &Sleeper) -> (Running, PathBuf) {
-    let script = ["sh", "-c", "echo $FENCEPOST_TOKEN >token; until [ -e enough ]; do sleep .01; done"];
+    let script = [
+        "sh",
+        "-c",
+        "printf $FENCEPOST_TOKEN >draft; mv draft token; until [ -e enough ]; do sleep .01; done",
+    ];
     let first = world.start("run x --", &script);
-    until("the first", || world.path("token").exists().then_some(()));
-    let token: u64 = world.scene.read::<String>("token").trim().parse().expect("a token");
+    let token: u64 = world.scene.read("token");
     let caller = world.start(&format!("hold --ttl 9s --pid {} x", sleeper.0.id()), &[]);
     world.waiters(1);
     let pid = children(caller.pid())[0];
@@ -219,6 +224,30 @@ fn caller_dies() {
     let began = sys::now();
     free(&world);
     assert!(sys::now() < began + 3_000_000_000, "free only by the end of the lease");
+    world.nothing_is_left();
+}
+
+fn cannot_be_asked() {
+    let world = World::local();
+    let sleeper = Sleeper::new();
+    let handle = handle(&hold(&world, &sleeper).quiet(0));
+    // Enough to read the handle, and too few to look at the holder.
+    let few = world.shell(&format!("ulimit -n 4; exec $FENCEPOST release '{handle}'"));
+    few.says(70, &["cannot ask the holder to end"]);
+    assert!(world.is_held() && alive(holder(&handle)));
+    world.ask("release", &[&handle]).quiet(0);
+    world.nothing_is_left();
+}
+
+fn keeps_nothing_open() {
+    let world = World::local();
+    let sleeper = Sleeper::new();
+    let hold = format!("exec $FENCEPOST hold --pid {} x 3>mine 9>mine 200>mine", sleeper.0.id());
+    let handle = handle(&world.shell(&hold).quiet(0));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", holder(&handle))).expect("it runs");
+    let mine = world.path("mine");
+    assert!(!open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok()).any(|file| file == mine));
+    world.ask("release", &[&handle]).quiet(0);
     world.nothing_is_left();
 }
 

@@ -10,6 +10,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("deadline_without_renewals", || without_renewals("")),
         trial("deadline_without_renewals_stubborn", || without_renewals("stubborn")),
+        trial("deadline_without_a_grace", without_grace),
         trial("deadline_supervisor_killed", || supervisor_killed("")),
         trial("deadline_supervisor_killed_stubborn", || supervisor_killed("stubborn")),
         trial("deadline_supervisor_stopped", || supervisor_stopped("")),
@@ -52,6 +53,12 @@ fn without_renewals(how: &str) {
     // Not a moment too early either: a job that hears TERM has until the deadline less the grace.
     let grace = if how == "stubborn" { 150_000_000 } else { 450_000_000 };
     assert!(scene.last_stamp("job") + grace > scene.read::<u64>("deadline"));
+    assert_eq!(scene.code(), 76);
+}
+
+fn without_grace() {
+    let mut scene = tree("ttl=1200 grace=0 every=100 renewals=3", "stubborn");
+    dead_before_the_deadline(&scene);
     assert_eq!(scene.code(), 76);
 }
 

@@ -10,6 +10,7 @@ mod exit;
 #[allow(dead_code, unused_imports, reason = "a script holds the lock here, and its unit tests are not run")]
 mod run;
 #[path = "../../src/sys.rs"]
+#[allow(dead_code, reason = "a call of `hold` is among them")]
 mod sys;
 
 mod deadline;
