@@ -138,6 +138,8 @@ fn a_death_that_is_told_too_early_is_looked_at_again() {
     let ticket = root.path().join(LOCK).join(format!("{:020}", guard.token().get()));
     let waiter = acquire_aside(locker.lock(LOCK));
     until_waiting(&locker, 1);
+    // Its watch begins a moment after its ticket stands in line.
+    std::thread::sleep(Duration::from_millis(100));
     let events = events_during(&ticket, WatchFlags::OPEN | WatchFlags::CLOSE, || {
         drop(File::options().append(true).open(&ticket).unwrap());
         std::thread::sleep(Duration::from_millis(300));
