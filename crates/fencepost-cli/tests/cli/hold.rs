@@ -161,7 +161,10 @@ fn granted(world: &World, sleeper: &Sleeper) -> (Running, PathBuf) {
     mkfifo(&handle.with_extension("new"), Mode::S_IRWXU).expect("the directory is ours");
     std::fs::write(world.path("enough"), "").expect("the directory is ours");
     first.said().quiet(0);
-    until("the grant", || (world.status()["holder"]["token"] == (token + 1).to_string()).then_some(()));
+    until("the grant", || {
+        let next = (token + 1).to_string();
+        (world.status()["holder"]["token"] == next.as_str()).then_some(())
+    });
     (caller, handle)
 }
 
