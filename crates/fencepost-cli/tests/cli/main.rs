@@ -42,6 +42,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
+            // A runner in the background ignores the keys of the terminal, and what it starts would as well.
+            for signal in [nix::libc::SIGHUP, nix::libc::SIGINT, nix::libc::SIGQUIT] {
+                sys::set_ignored(signal, false);
+            }
             let mut arguments = libtest_mimic::Arguments::from_args();
             // The tests spend their time waiting, but what they wait for must not be starved.
             arguments.test_threads = arguments.test_threads.or(Some(4));
