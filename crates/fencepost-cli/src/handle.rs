@@ -139,7 +139,7 @@ fn choose(places: &[Option<PathBuf>], state: Option<PathBuf>, shared: &Path) -> 
     if let Some(folder) = places.map(|place| place.join("fencepost")).find_map(|folder| usable(folder).ok()) {
         return Ok(folder);
     }
-    let fresh = nix::unistd::mkdtemp(&shared.join(format!("{FRESH}XXXXXX")));
+    let fresh = nix::unistd::mkdtemp(&shared.join(format!("{FRESH}{}", "X".repeat(6))));
     fresh.map_err(io::Error::from).map_err(|error| {
         let text = format!("no folder for handles can be made: {error}: path={}", shared.display());
         io::Error::new(error.kind(), text)

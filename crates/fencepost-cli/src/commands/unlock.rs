@@ -4,10 +4,9 @@ use std::io::{BufRead, IsTerminal, stdin};
 
 use fencepost::blocking::wait;
 
-use super::view::CONNECT;
+use super::view::reach;
 use crate::{
     args::{ForceUnlock, Global},
-    backend::Backend,
     exit, report,
 };
 
@@ -18,13 +17,9 @@ pub(crate) fn force_unlock(global: &Global, args: &ForceUnlock) -> u8 {
             "force-unlock asks first, and there is no terminal to ask at; give --yes",
         );
     }
-    let backend = match Backend::find(global) {
-        Ok(backend) => backend,
-        Err(code) => return code,
-    };
-    let locker = match wait(backend.connect(global.quiet, CONNECT)) {
+    let locker = match reach(global) {
         Ok(locker) => locker,
-        Err(error) => return report::fail(Backend::code(&error), error),
+        Err(code) => return code,
     };
     let status = match wait(locker.inspect(args.name.as_str())) {
         Ok(status) => status,

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// How long a look may take to connect.
-pub(crate) const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(10);
 
 pub(crate) fn status(global: &Global, args: &args::Status) -> u8 {
     look(global, |locker| {
@@ -61,14 +61,16 @@ fn is_pipe(fd: BorrowedFd<'_>) -> bool {
     fstat(fd).is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
+/// Connects for an operator, or says why not and answers the exit status.
+pub(super) fn reach(global: &Global) -> Result<Locker, u8> {
+    let backend = Backend::find(global)?;
+    wait(backend.connect(global.quiet, CONNECT)).map_err(|error| report::fail(Backend::code(&error), error))
+}
+
 fn look(global: &Global, view: impl FnOnce(&Locker) -> Result<io::Result<()>, Error>) -> u8 {
-    let backend = match Backend::find(global) {
-        Ok(backend) => backend,
-        Err(code) => return code,
-    };
-    let locker = match wait(backend.connect(global.quiet, CONNECT)) {
+    let locker = match reach(global) {
         Ok(locker) => locker,
-        Err(error) => return report::fail(Backend::code(&error), error),
+        Err(code) => return code,
     };
     match view(&locker) {
         Ok(Ok(())) => exit::OK,
