@@ -41,6 +41,12 @@ impl ClaimId {
     pub fn to_hex(self) -> String {
         format!("{:032x}", self.0)
     }
+
+    /// The id that [`to_hex`](Self::to_hex) wrote.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(Self)
+    }
 }
 
 impl fmt::Debug for ClaimId {

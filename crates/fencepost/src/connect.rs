@@ -13,10 +13,14 @@ use crate::{
 pub const SCHEMES: &[&str] = &[
     #[cfg(feature = "local")]
     "local",
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
 ];
 
 /// Every scheme that Fencepost knows, with the feature that compiles it in.
-const KNOWN: &[(&str, &str)] = &[("local", "local")];
+const KNOWN: &[(&str, &str)] = &[("local", "local"), ("redis", "redis"), ("rediss", "redis")];
 
 /// The driver for the backend that `url` names, to be wrapped, simulated or tested;
 /// [`Locker::connect`](crate::Locker::connect) is the way to use one.
@@ -33,6 +37,8 @@ pub async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, 
     match url.scheme.as_str() {
         #[cfg(feature = "local")]
         "local" => crate::drivers::local::connect(url, host),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => crate::drivers::redis::connect(url, host).await,
         scheme => {
             let _ = host;
             let feature = KNOWN.iter().find(|(known, _)| *known == scheme);

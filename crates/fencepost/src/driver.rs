@@ -219,6 +219,8 @@ pub struct About {
     pub level: Option<Level>,
     /// What can still go wrong.
     pub caveat: &'static str,
+    /// What is worse in this deployment than it could be, and the fix; told once to whoever connects.
+    pub notice: Option<&'static str>,
 }
 
 impl About {

@@ -29,6 +29,8 @@ mod lock;
 mod locker;
 mod name;
 mod owner;
+#[cfg(feature = "redis")]
+mod secret;
 mod token;
 
 pub mod blocking;
@@ -37,6 +39,8 @@ pub mod conformance;
 pub mod driver;
 #[cfg(feature = "local")]
 pub mod local;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 pub use claim::{Hold, Loss, State};
 pub use connect::{SCHEMES, Url};

@@ -265,6 +265,7 @@ impl Driver for SimDriver {
             fifo: true,
             level: Some(Level::Tokens),
             caveat: "it is simulated",
+            notice: None,
         }
     }
 

@@ -2,3 +2,5 @@
 
 #[cfg(feature = "local")]
 pub(crate) mod local;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;

@@ -1,0 +1,160 @@
+//! The keys of a lock. All have the lock key's hash tag, so that they live in one slot of a Cluster.
+
+use crate::{claim::ClaimId, driver::Fail, name::LockName};
+
+/// What the companions of a lock key end with, in the order in which the scripts expect them.
+const COMPANIONS: [&str; 6] = [":token", ":queue", ":aside", ":beat", ":who", ":offer"];
+
+/// What a tombstone's key ends with, before the claim's id.
+const LEFT: &str = ":left:";
+
+/// The keys of one lock.
+pub(super) struct Keys {
+    /// The lock key and its companions.
+    pub(super) all: [String; 7],
+    base: String,
+}
+
+impl Keys {
+    /// The keys of `lock` under `prefix`. With an empty prefix the name is the key as it is, to share it with
+    /// another client; otherwise `%`, `{` and `}` are escaped, so that no name changes the hash tag.
+    pub(super) fn new(prefix: &str, lock: &LockName) -> Result<Self, Fail> {
+        let name = lock.as_str();
+        if !prefix.is_empty() {
+            let key = format!("{prefix}{}", escape(name));
+            return Ok(Self::of(format!("{{{key}}}"), key));
+        }
+        if COMPANIONS.iter().any(|end| name.ends_with(end)) || name.contains(LEFT) {
+            let text = format!(
+                "the lock name {name:?} looks like one of Fencepost's own keys; use a prefix or another name"
+            );
+            return Err(Fail::Invalid(text));
+        }
+        let tag = name
+            .split_once('{')
+            .and_then(|(_, rest)| rest.split_once('}'))
+            .is_some_and(|(tag, _)| !tag.is_empty());
+        match (tag, name.contains('}')) {
+            (true, _) => Ok(Self::of(name.into(), name.into())),
+            (false, false) => Ok(Self::of(format!("{{{name}}}"), name.into())),
+            (false, true) => {
+                let text = format!(
+                    "the lock name {name:?} has a brace and no hash tag, so its companion keys would go to another slot; use a prefix or another name"
+                );
+                Err(Fail::Invalid(text))
+            }
+        }
+    }
+
+    fn of(base: String, lock: String) -> Self {
+        let [token, queue, aside, beat, who, offer] = COMPANIONS.map(|end| format!("{base}{end}"));
+        Self { all: [lock, token, queue, aside, beat, who, offer], base }
+    }
+
+    pub(super) fn lock(&self) -> &str {
+        &self.all[0]
+    }
+
+    /// The key that says that a claim was given up.
+    pub(super) fn left(&self, claim: ClaimId) -> String {
+        format!("{}{LEFT}{}", self.base, claim.to_hex())
+    }
+
+    /// The keys that `look.lua` reads.
+    pub(super) fn seen(&self) -> [&str; 4] {
+        [&self.all[0], &self.all[2], &self.all[3], &self.all[5]]
+    }
+
+    pub(super) fn common(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.all.iter().map(String::as_str)
+    }
+}
+
+/// The key of the tokens' lineage: no lock has it, since no name begins with a slash.
+pub(super) fn lineage(prefix: &str) -> String {
+    if prefix.is_empty() { "/fencepost/lineage".into() } else { format!("{prefix}/lineage") }
+}
+
+/// The channel on which one locker is told.
+pub(super) fn channel(locker: &str) -> String {
+    format!("fencepost:wake:{locker}")
+}
+
+/// Glob patterns for `SCAN` that find the keys of held locks and of locks that are waited for.
+pub(super) fn patterns(prefix: &str, name: &str) -> [String; 2] {
+    let start = if prefix.is_empty() { glob(name) } else { glob(&format!("{prefix}{}", escape(name))) };
+    [format!("{start}*"), format!("{{{start}*}}:queue")]
+}
+
+/// The name of the lock with this key, if it is a lock's key.
+pub(super) fn name(prefix: &str, key: &str) -> Option<LockName> {
+    let key = match key.strip_suffix("}:queue") {
+        Some(inner) => inner.strip_prefix('{')?,
+        None => key.strip_suffix(":queue").unwrap_or(key),
+    };
+    let name = key.strip_prefix(prefix)?;
+    let name = if prefix.is_empty() { name.to_owned() } else { unescape(name)? };
+    name.parse().ok()
+}
+
+fn escape(name: &str) -> String {
+    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+}
+
+fn unescape(name: &str) -> Option<String> {
+    Some(percent_encoding::percent_decode_str(name).decode_utf8().ok()?.into_owned())
+}
+
+fn glob(text: &str) -> String {
+    let special = |c: char| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^');
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(prefix: &str, name: &str) -> Result<Keys, Fail> {
+        Keys::new(prefix, &name.parse().unwrap())
+    }
+
+    /// The slot's hash tag by the rule of the Redis Cluster specification.
+    fn tag(key: &str) -> &str {
+        let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+        tag.filter(|tag| !tag.is_empty()).unwrap_or(key)
+    }
+
+    #[test]
+    fn plain_names_are_keys_as_other_clients_write_them() {
+        assert_eq!(keys("lock:", "orders/4821").unwrap().lock(), "lock:orders/4821");
+        assert_eq!(keys("", "orders/4821").unwrap().lock(), "orders/4821");
+        assert_eq!(keys("", "{orders}/4821").unwrap().all[1], "{orders}/4821:token");
+    }
+
+    #[test]
+    fn without_a_prefix_names_that_cannot_be_shared_are_refused() {
+        for name in ["a:token", "{a}:queue", "a:left:0", "lock}:x", "{}a", "}{"] {
+            assert!(matches!(keys("", name), Err(Fail::Invalid(_))), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_has_its_keys_in_one_slot_and_reads_back(name in "[a-z{}%:/\\[*^é]{1,12}", other in "[a-z{}%:]{1,12}") {
+            let (Ok(name), Ok(other)) = (name.parse::<LockName>(), other.parse::<LockName>()) else { return Ok(()) };
+            for prefix in ["lock:", "x/", ""] {
+                let Ok(keys) = Keys::new(prefix, &name) else { continue };
+                for key in &keys.all {
+                    prop_assert_eq!(tag(key), tag(keys.lock()), "{}", key);
+                }
+                prop_assert_eq!(super::name(prefix, keys.lock()).as_ref(), Some(&name));
+                prop_assert_eq!(super::name(prefix, &keys.all[2]).as_ref(), Some(&name));
+                if let Ok(others) = Keys::new(prefix, &other) && other != name {
+                    prop_assert!(keys.all.iter().all(|key| !others.all.contains(key)));
+                }
+            }
+        }
+    }
+}

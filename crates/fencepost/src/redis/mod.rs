@@ -1,0 +1,71 @@
+//! Talking to Redis: the transport that the driver and the gate share.
+//!
+//! A [`Transport`] sends commands and hands on what the server pushes. [`Client`] is the one that a `redis://` URL makes: one
+//! connection, made anew when it breaks, on the thread of the [`Host`]. [`Borrowed`] sends over a connection that
+//! the caller has already; anything else can implement the trait.
+//!
+//! Nothing here sends a command a second time: a command whose reply is lost is [`Fail::Unknown`], and the engine asks again.
+
+mod borrowed;
+mod client;
+mod connection;
+mod options;
+mod script;
+mod stream;
+mod transport;
+
+use std::sync::Arc;
+
+pub use borrowed::Borrowed;
+pub use client::Client;
+pub use options::{Options, Tls};
+pub(crate) use script::{Script, one};
+pub use transport::{Command, Listener, Reply, Transport};
+
+use crate::{
+    driver::{Fail, Host},
+    drivers::redis::Redis,
+    engine::offload,
+    error::Error,
+    locker::Locker,
+};
+
+/// A locker over a transport of the caller's own, such as a [`Borrowed`] connection.
+///
+/// A library that renews locks from a connection of its own survives whatever the program does to its runtime; over a
+/// borrowed connection a blocked runtime loses locks.
+///
+/// # Errors
+///
+/// As [`Locker::connect`].
+///
+/// # Cancel safety
+///
+/// Safe.
+pub async fn locker(
+    transport: Arc<dyn Transport>,
+    options: Options,
+    host: Arc<dyn Host>,
+) -> Result<Locker, Error> {
+    let driver_host = host.clone();
+    let connecting = async move { Redis::connect(transport, options, driver_host).await };
+    let driver = offload(host.clone(), Box::pin(connecting)).await.map_err(Error::from)?;
+    Ok(Locker::from_parts(Arc::new(driver), host))
+}
+
+/// What a server's error means for the request that it answers.
+pub(crate) fn fail(code: &str, text: &str) -> Fail {
+    let said = format!("redis says: {code} {text}");
+    match code {
+        "NOAUTH" | "WRONGPASS" | "NOPERM" => Fail::Denied(said),
+        "WRONGTYPE" => Fail::Invalid(
+            "the key is no plain string: another client's lock of another kind, such as Redisson's hash; give the lock another name or prefix".into(),
+        ),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Fail::Invalid(format!(
+            "the server is a node of a Redis Cluster, which redis:// does not speak; give a server that is none: {said}"
+        )),
+        "READONLY" => Fail::Unavailable(format!("the server is a read-only replica; give the primary's address: {said}")),
+        "MISCONF" | "LOADING" | "BUSY" | "NOREPLICAS" | "MASTERDOWN" | "TRYAGAIN" | "OOM" => Fail::Unavailable(said),
+        _ => Fail::Internal(said),
+    }
+}

@@ -1,0 +1,109 @@
+//! The byte stream to a server: TCP, or TLS over it.
+
+use std::{io, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    },
+};
+
+use super::{Options, Tls};
+use crate::driver::Fail;
+
+/// A stream of either kind.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Connects as `options` say.
+pub(super) async fn connect(options: &Options) -> Result<Box<dyn Stream>, Fail> {
+    let address = &options.address;
+    let unreached = |error: io::Error| Fail::Unavailable(format!("cannot reach {}: {error}", options.name()));
+    // Read before anything is sent: what is wrong with them no retry mends.
+    let tls = options.tls.as_ref().map(|tls| client(tls, &address.host)).transpose()?;
+    let socket = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(unreached)?;
+    // Requests are small and one waits for each.
+    socket.set_nodelay(true).map_err(unreached)?;
+    match tls {
+        None => Ok(Box::new(socket)),
+        Some((connector, name)) => match connector.connect(name, socket).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(refused(options, &error)),
+        },
+    }
+}
+
+/// A failed handshake: what the certificate lacks no retry mends, a cut connection it may.
+fn refused(options: &Options, error: &io::Error) -> Fail {
+    let name = options.name();
+    match error.kind() {
+        io::ErrorKind::InvalidData if error.to_string().contains("corrupt message") => {
+            Fail::Invalid(format!("{name} answers without TLS; write redis:// if that is intended"))
+        }
+        io::ErrorKind::InvalidData => Fail::Denied(format!("the TLS handshake with {name} failed: {error}")),
+        _ => Fail::Unavailable(format!("the TLS handshake with {name} was cut: {error}")),
+    }
+}
+
+fn client(tls: &Tls, host: &str) -> Result<(TlsConnector, ServerName<'static>), Fail> {
+    let invalid = |what: &str, error: &dyn std::fmt::Display| Fail::Invalid(format!("{what}: {error}"));
+    let mut roots = RootCertStore::empty();
+    match &tls.ca {
+        Some(path) => {
+            for certificate in read_certificates(path)? {
+                roots
+                    .add(certificate)
+                    .map_err(|e| invalid("ca= holds a certificate that cannot be used", &e))?;
+            }
+        }
+        None => {
+            // Some systems have a broken certificate among many good ones.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err(Fail::Invalid(
+            "no certificate authority to trust was found; name a PEM file with ca=".into(),
+        ));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Fail::Internal(e.to_string()))?
+        .with_root_certificates(roots);
+    let config = match &tls.identity {
+        None => config.with_no_client_auth(),
+        Some((cert, key)) => {
+            let key_file = key.display();
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|e| {
+                invalid(&format!("key= names a file without a usable key, path={key_file}"), &e)
+            })?;
+            config
+                .with_client_auth_cert(read_certificates(cert)?, key)
+                .map_err(|e| invalid("cert= and key= cannot be used together", &e))?
+        }
+    };
+    let name = tls.server_name.as_deref().unwrap_or(host);
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+        Fail::Invalid(format!("no certificate can name the host {name:?}; name another with server_name="))
+    })?;
+    Ok((TlsConnector::from(Arc::new(config)), name))
+}
+
+fn read_certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, Fail> {
+    let unusable =
+        |why: String| Fail::Invalid(format!("cannot read certificates: {why}: path={}", path.display()));
+    let certificates: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).map_err(|e| unusable(e.to_string()))?.collect();
+    match certificates.map_err(|e| unusable(e.to_string()))? {
+        none if none.is_empty() => Err(unusable("the file holds none in PEM form".into())),
+        some => Ok(some),
+    }
+}

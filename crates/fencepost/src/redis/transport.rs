@@ -1,0 +1,125 @@
+//! The seam between those who know Redis commands and whatever carries them.
+
+use std::sync::Arc;
+
+use crate::{driver::Fail, host::Fut};
+
+/// One command: its name and its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Command(pub Vec<Vec<u8>>);
+
+impl Command {
+    /// The command of this name, without arguments.
+    pub fn new(name: &str) -> Self {
+        Self(vec![name.into()])
+    }
+
+    /// The same command with one more argument.
+    pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.0.push(arg.as_ref().into());
+        self
+    }
+}
+
+/// What the server answers to one command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// Nothing there.
+    Nil,
+    /// A number.
+    Int(i64),
+    /// A string, of whichever kind.
+    Text(Vec<u8>),
+    /// Several answers in one.
+    List(Vec<Reply>),
+    /// The server refused: its code, such as `NOPERM`, and the rest of its sentence.
+    Error {
+        /// The first word.
+        code: String,
+        /// The words after it.
+        text: String,
+    },
+}
+
+impl Reply {
+    /// The reply, or the failure that an error reply stands for.
+    pub(crate) fn ok(self) -> Result<Self, Fail> {
+        match self {
+            Self::Error { code, text } => Err(super::fail(&code, &text)),
+            reply => Ok(reply),
+        }
+    }
+
+    pub(crate) fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => std::str::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn list(&self) -> &[Self] {
+        match self {
+            Self::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    pub(crate) fn is_error(&self, code: &str) -> bool {
+        matches!(self, Self::Error { code: found, .. } if found == code)
+    }
+}
+
+/// What carries commands to one Redis server.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends the commands one after the other, in one go where it can, and answers as many replies in that order. Never sends
+    /// one twice.
+    ///
+    /// # Errors
+    ///
+    /// [`Fail::Unavailable`] if surely nothing was sent, [`Fail::Unknown`] if it may have been.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not have been carried out.
+    fn send(&self, commands: Vec<Command>) -> Fut<'_, Result<Vec<Reply>, Fail>>;
+
+    /// Subscribes the present connection to a channel. True if it was not subscribed before: what was published until now
+    /// may have been missed.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send); [`Fail::Unsupported`] where nothing can be pushed, [`Fail::Denied`] without the right.
+    fn subscribe<'a>(&'a self, channel: &'a str) -> Fut<'a, Result<bool, Fail>>;
+
+    /// Whether the server tells of changes of keys that were read right after `CLIENT CACHING YES`.
+    fn tracks(&self) -> bool;
+
+    /// Hands what is pushed to `listener` from now on, which is called from the thread that reads.
+    fn listen(&self, listener: Arc<dyn Listener>);
+
+    /// Sends these commands whenever a connection is made anew, before all others.
+    fn greet(&self, commands: Vec<Command>);
+
+    /// The server as messages name it, without credentials, such as `redis://cache1:6379/0`.
+    fn name(&self) -> String;
+}
+
+/// Who is told what the server pushes. None of these may block.
+pub trait Listener: Send + Sync {
+    /// A message on a subscribed channel.
+    fn message(&self, payload: &[u8]);
+
+    /// This key has changed; `None` when all may have.
+    fn changed(&self, key: Option<&[u8]>);
+
+    /// The connection broke: whatever was pushed since is missed, and subscriptions are gone.
+    fn cut(&self);
+}
