@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
@@ -30,14 +32,14 @@ impl Certificates {
         let mut authority = named("fencepost-lab authority", &[])?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
-        fs::write(self.authority(), authority.self_signed(&key)?.pem())?;
+        fs::write(self.authority(), pem("CERTIFICATE", authority.self_signed(&key)?.der()))?;
         let authority = Issuer::new(authority, key);
         for (name, hosts) in [("server", ["localhost", "127.0.0.1"].as_slice()), ("client", &[])] {
             let key = KeyPair::generate()?;
             let certificate = named(name, hosts)?.signed_by(&key, &authority)?;
-            fs::write(self.file(&format!("{name}.crt")), certificate.pem())?;
+            fs::write(self.file(&format!("{name}.crt")), pem("CERTIFICATE", certificate.der()))?;
             let path = self.file(&format!("{name}.key"));
-            fs::write(&path, key.serialize_pem())?;
+            fs::write(&path, pem("PRIVATE KEY", key.serialized_der()))?;
             fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         }
         Ok(())
@@ -89,4 +91,11 @@ fn named(name: &str, hosts: &[&str]) -> Result<CertificateParams, rcgen::Error> 
     let mut params = CertificateParams::new(hosts)?;
     params.distinguished_name.push(DnType::CommonName, name);
     Ok(params)
+}
+
+/// By hand, since the crate that `rcgen` would use brings a second version of another one.
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = BASE64_STANDARD.encode(der);
+    let lines: String = text.as_bytes().chunks(64).map(|line| format!("{}\n", line.escape_ascii())).collect();
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
