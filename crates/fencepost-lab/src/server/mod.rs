@@ -2,9 +2,12 @@
 //!
 //! Nothing but loopback, nothing that outlives the test, nothing stopped except by the process id recorded at its start.
 
+#[cfg(feature = "certificates")]
+pub mod certificates;
 mod port;
 mod process;
 mod program;
+pub mod redis;
 
 pub use port::Port;
 pub use process::Process;

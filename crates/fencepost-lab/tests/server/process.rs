@@ -1,4 +1,4 @@
-//! Real processes: they stop when told, and never outlive the test.
+//! Any process.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,18 +10,23 @@ use std::time::Duration;
 
 use fencepost_lab::clock::now_ns;
 use fencepost_lab::server::{Port, Process, home, ignored, require};
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
+
+use super::{SOON, is_alive, state};
 
 /// Set for the copy of this program that plays a test which is killed.
 const VICTIM: &str = "FENCEPOST_LAB_VICTIM";
 
-const SOON: Duration = Duration::from_secs(10);
+/// What the copy of this program does that plays a test which is killed.
+pub(crate) fn victim() -> Option<ExitCode> {
+    std::env::var_os(VICTIM).map(|_| spawn_and_wait_for_death())
+}
 
-fn main() -> ExitCode {
-    if std::env::var_os(VICTIM).is_some() {
-        return spawn_and_wait_for_death();
-    }
-    let mut trials = vec![
+pub(crate) fn trials() -> Vec<Trial> {
+    let python = require("python3", "python3");
+    let skip = ignored(&python);
+    let listens = move || listens(python?);
+    vec![
         Trial::test("a_process_pauses_and_resumes", pauses_and_resumes),
         Trial::test("a_process_that_ends_early_shows_its_log", ends_early),
         Trial::test("a_process_that_is_never_ready_shows_its_log", never_ready),
@@ -30,28 +35,14 @@ fn main() -> ExitCode {
         Trial::test("a_process_outlives_the_thread_that_spawned_it", outlives_its_thread),
         Trial::test("a_process_dies_with_the_program_that_spawned_it", dies_with_its_program),
         Trial::test("a_dropped_process_is_gone", dropped),
-    ];
-    let python = require("python3", "python3");
-    let skip = ignored(&python);
-    trials
-        .push(Trial::test("a_server_is_ready_once_it_listens", || listens(python?)).with_ignored_flag(skip));
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+        Trial::test("a_server_is_ready_once_it_listens", listens).with_ignored_flag(skip),
+    ]
 }
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
     command
-}
-
-/// The state letter of a process: `S` sleeps, `T` is stopped, `Z` is dead but not collected; `None` is gone.
-fn state(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(") ").next()?.chars().next()
-}
-
-fn is_alive(pid: u32) -> bool {
-    !matches!(state(pid), None | Some('Z'))
 }
 
 fn pauses_and_resumes() -> Result<(), Failed> {
