@@ -2,6 +2,7 @@
 
 pub mod checker;
 pub mod clock;
+pub mod faulty;
 pub mod history;
 pub mod leased;
 pub mod proxy;

@@ -6,6 +6,7 @@
 mod holder;
 mod leased;
 mod local;
+mod redis;
 
 use std::{
     collections::BTreeMap,
@@ -31,6 +32,7 @@ const DRIVERS: &[Driver] = &[
     Driver { name: "leased/claim", fresh: || leased::fresh(Terms::Claim) },
     Driver { name: "leased/session", fresh: || leased::fresh(Terms::Session) },
     Driver { name: "local", fresh: local::fresh },
+    Driver { name: "redis", fresh: redis::fresh },
 ];
 
 /// What became of each trial.

@@ -16,10 +16,11 @@ use crate::{driver::Fail, host::Fut};
 /// ```no_run
 /// # async fn example(connection: redis::aio::MultiplexedConnection) -> Result<(), fencepost::Error> {
 /// use std::sync::Arc;
-/// use fencepost::{SystemHost, redis::{self as fence, Borrowed, Options}};
+/// use fencepost::{Locker, SystemHost, redis::{Borrowed, Options, driver}};
 ///
 /// let transport = Arc::new(Borrowed::new(connection, "redis://cache1"));
-/// let locker = fence::locker(transport, Options::default(), Arc::new(SystemHost)).await?;
+/// let driver = driver(transport, Options::default(), Arc::new(SystemHost)).await?;
+/// let locker = Locker::from_parts(driver, Arc::new(SystemHost));
 /// let guard = locker.lock("orders/4821").acquire().await?;
 /// # guard.release().await?;
 /// # Ok(()) }

@@ -99,10 +99,13 @@ impl Connection {
         let mut connection = Self { handle, pump: pump.clone(), subscribed: OnceCell::new(), tracks: false };
         let tracking = Command::new("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
         let hello = [tracking].into_iter().filter(|_| protocol == ProtocolVersion::RESP3);
-        let replies = connection
-            .send(hello.chain(greeting.iter().cloned()).collect())
-            .await
-            .map_err(Opening::Failed)?;
+        // Until its task runs, the connection is driven from here.
+        let greeted = tokio::select! {
+            biased;
+            replies = connection.send(hello.chain(greeting.iter().cloned()).collect()) => replies,
+            () = poll_fn(|cx| pump.run(cx)) => Err(Fail::Unavailable(format!("{} closed the connection", options.name()))),
+        };
+        let replies = greeted.map_err(Opening::Failed)?;
         // Forbidden or unknown: then nobody tells of changes, and those who wait for one ask.
         connection.tracks = protocol == ProtocolVersion::RESP3
             && replies.first().is_some_and(|r| !matches!(r, Reply::Error { .. }));

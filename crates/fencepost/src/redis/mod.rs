@@ -23,34 +23,30 @@ pub(crate) use script::{Script, one};
 pub use transport::{Command, Listener, Reply, Transport};
 
 use crate::{
-    driver::{Fail, Host},
+    driver::{Driver, Fail, Host},
     drivers::redis::Redis,
-    engine::offload,
     error::Error,
-    locker::Locker,
 };
 
-/// A locker over a transport of the caller's own, such as a [`Borrowed`] connection.
+/// A driver over a transport of the caller's own, such as a [`Borrowed`] connection, for
+/// [`Locker::from_parts`](crate::Locker::from_parts).
 ///
-/// A library that renews locks from a connection of its own survives whatever the program does to its runtime; over a
-/// borrowed connection a blocked runtime loses locks.
+/// The library's own connection lives on a thread of its own and renews locks whatever the program does to its runtime; over
+/// a borrowed connection, a blocked runtime loses locks.
 ///
 /// # Errors
 ///
-/// As [`Locker::connect`].
+/// As [`Locker::connect`](crate::Locker::connect).
 ///
 /// # Cancel safety
 ///
 /// Safe.
-pub async fn locker(
+pub async fn driver(
     transport: Arc<dyn Transport>,
     options: Options,
     host: Arc<dyn Host>,
-) -> Result<Locker, Error> {
-    let driver_host = host.clone();
-    let connecting = async move { Redis::connect(transport, options, driver_host).await };
-    let driver = offload(host.clone(), Box::pin(connecting)).await.map_err(Error::from)?;
-    Ok(Locker::from_parts(Arc::new(driver), host))
+) -> Result<Arc<dyn Driver>, Error> {
+    Ok(Arc::new(Redis::connect(transport, options, host).await?))
 }
 
 /// What a server's error means for the request that it answers.
