@@ -24,29 +24,35 @@ pub enum Fault {
     Repeat(Duration),
 }
 
-/// A transport with faults. Each armed fault hits one request.
+/// The faults that are to come, for any number of transports. Each hits one request.
+#[derive(Debug, Default)]
+pub struct Faults(Mutex<Vec<(String, Fault)>>);
+
+impl Faults {
+    /// The next request of this verb, such as `enter`, meets this fault; faults of one verb come in the order of arming.
+    pub fn arm(&self, verb: &str, fault: Fault) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((verb.to_owned(), fault));
+    }
+
+    fn take(&self, commands: &[Command]) -> Option<Fault> {
+        let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let hit = armed.iter().position(|(verb, _)| commands.iter().any(|command| is_of(command, verb)))?;
+        Some(armed.remove(hit).1)
+    }
+}
+
+/// A transport with faults.
 pub struct Faulty {
     inner: Arc<dyn Transport>,
     host: Arc<dyn Host>,
-    armed: Mutex<Vec<(String, Fault)>>,
+    faults: Arc<Faults>,
 }
 
 impl Faulty {
-    /// A transport that passes everything on to `inner` until a fault is armed.
+    /// A transport that passes everything on to `inner` but what meets one of `faults`.
     #[must_use]
-    pub fn new(inner: Arc<dyn Transport>, host: Arc<dyn Host>) -> Self {
-        Self { inner, host, armed: Mutex::default() }
-    }
-
-    /// The next request of this verb, such as `enter`, meets this fault; faults of one verb come in the order of arming.
-    pub fn arm(&self, verb: &str, fault: Fault) {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner).push((verb.to_owned(), fault));
-    }
-
-    fn fault(&self, commands: &[Command]) -> Option<Fault> {
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
-        let hit = armed.iter().position(|(verb, _)| commands.iter().any(|command| is_of(command, verb)))?;
-        Some(armed.remove(hit).1)
+    pub fn new(inner: Arc<dyn Transport>, host: Arc<dyn Host>, faults: Arc<Faults>) -> Self {
+        Self { inner, host, faults }
     }
 }
 
@@ -60,7 +66,7 @@ fn is_of(command: &Command, verb: &str) -> bool {
 
 impl Transport for Faulty {
     fn send(&self, commands: Vec<Command>) -> Fut<'_, Result<Vec<Reply>, Fail>> {
-        match self.fault(&commands) {
+        match self.faults.take(&commands) {
             None => self.inner.send(commands),
             Some(Fault::LoseRequest) => Box::pin(std::future::pending()),
             Some(Fault::LoseReply) => Box::pin(async move {

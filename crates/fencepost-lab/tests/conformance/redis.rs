@@ -7,13 +7,13 @@ use std::{
 };
 
 use fencepost::{
-    Error,
+    Error, Locker, blocking,
     conformance::{Harness, HolderProcess, Hook, Path, Verb},
     driver::{self, Driver, Fut},
     redis::{Client, Options},
 };
 use fencepost_lab::{
-    faulty::{Fault, Faulty},
+    faulty::{Fault, Faults, Faulty},
     proxy::Proxy,
     server::redis::{self, Persistence, Redis},
 };
@@ -24,7 +24,7 @@ struct Subject {
     server: Mutex<Redis>,
     url: String,
     proxy: Proxy,
-    faulty: Arc<Faulty>,
+    faults: Arc<Faults>,
 }
 
 pub(crate) fn fresh() -> Result<Box<dyn Harness>, String> {
@@ -32,10 +32,17 @@ pub(crate) fn fresh() -> Result<Box<dyn Harness>, String> {
     let options = redis::Options { persistence: Persistence::Always, ..redis::Options::default() };
     let server = Redis::start(options).map_err(|error| format!("no redis-server: {error}"))?;
     let proxy = Proxy::start(server.addr()).map_err(|error| format!("no proxy: {error}"))?;
-    let way = format!("redis://{}", proxy.addr());
-    let client = Client::new(options_of(&way), host());
-    let faulty = Arc::new(Faulty::new(Arc::new(client), host()));
-    Ok(Box::new(Subject { url: server.url(), server: Mutex::new(server), proxy, faulty }))
+    let url = server.url();
+    blocking::wait(prime(&url)).map_err(|error| format!("no lock for a start: {error}"))?;
+    Ok(Box::new(Subject { url, server: Mutex::new(server), proxy, faults: Arc::default() }))
+}
+
+/// Lets the server see the scripts: a fault is to hit a request that is carried out, not one that is asked for the text.
+async fn prime(url: &str) -> Result<(), Error> {
+    let ttl = Duration::from_secs(1);
+    let guard = Locker::connect(url).await?.lock("prime").ttl(ttl).acquire().await?;
+    host().sleep_until(guard.now() + ttl / 2).await;
+    guard.release().await
 }
 
 fn options_of(url: &str) -> Options {
@@ -53,7 +60,7 @@ impl Subject {
             Verb::Renew => "renew",
             Verb::Leave => "leave",
         };
-        self.faulty.arm(verb, fault);
+        self.faults.arm(verb, fault);
         Ok(())
     }
 
@@ -68,8 +75,10 @@ impl Harness for Subject {
             match path {
                 Path::Sound => driver::connect(&self.url, host()).await,
                 Path::Subject => {
-                    let options = options_of(&self.url);
-                    fencepost::redis::driver(self.faulty.clone(), options, host()).await
+                    let options = options_of(&format!("redis://{}", self.proxy.addr()));
+                    let client = Arc::new(Client::new(options.clone(), host()));
+                    let faulty = Faulty::new(client, host(), self.faults.clone());
+                    fencepost::redis::driver(Arc::new(faulty), options, host()).await
                 }
             }
         })

@@ -239,6 +239,9 @@ pub(super) async fn send_over(
     connection: &mut impl ConnectionLike,
     commands: &[Command],
 ) -> Result<Vec<Reply>, Fail> {
+    if commands.is_empty() {
+        return Ok(Vec::new());
+    }
     if let [command] = commands {
         return match connection.req_packed_command(&pack(command)).await {
             Ok(value) => Ok(vec![reply(value)]),

@@ -77,7 +77,7 @@ impl Reply {
     }
 }
 
-/// What carries commands to one Redis server.
+/// What carries commands to one Redis server, for one driver: a second one would take its pushes away.
 pub trait Transport: Send + Sync + 'static {
     /// Sends the commands one after the other, in one go where it can, and answers as many replies in that order. Never sends
     /// one twice.

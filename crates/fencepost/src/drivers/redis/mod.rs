@@ -158,11 +158,12 @@ impl Redis {
             self.routes.add(keys.lock(), claim);
         }
         let enter = self.enter_command(&keys, claim, intent)?;
+        let news = news_of(claim);
         let reply = ENTER.run(&*self.transport, enter.clone()).await?;
         if reply.list().first().and_then(Reply::text) != Some("queued") {
-            return self.read(claim, &reply);
+            return self.read(&reply);
         }
-        self.stand(&keys, claim, enter, reply).await
+        self.stand(&keys, claim, enter, reply, news).await
     }
 
     fn enter_command(&self, keys: &Keys, claim: &Claim, intent: Intent) -> Result<Command, Fail> {
@@ -186,7 +187,7 @@ impl Redis {
     }
 
     /// Reads an answer other than `queued`.
-    fn read(&self, claim: &Arc<Claim>, reply: &Reply) -> Result<Entered, Fail> {
+    fn read(&self, reply: &Reply) -> Result<Entered, Fail> {
         match reply.list() {
             [word, token, rest @ ..] if word.text() == Some("granted") => {
                 if let [is_blank, is_mute] = rest {
@@ -195,7 +196,6 @@ impl Redis {
                         self.restore_lineage();
                     }
                 }
-                claim.seat(|seat: &mut Seat| *seat = Seat::default());
                 let token = token.text().and_then(|text| text.parse().ok());
                 token.map(|token| Entered::Granted { token }).ok_or_else(|| unexpected(reply))
             }
@@ -216,8 +216,10 @@ impl Redis {
         claim: &Arc<Claim>,
         enter: Command,
         mut reply: Reply,
+        mut news: u64,
     ) -> Result<Entered, Fail> {
         if self.listens().await? {
+            news = news_of(claim);
             // What was published before may be missed.
             reply = ENTER.run(&*self.transport, enter.clone()).await?;
         }
@@ -230,12 +232,13 @@ impl Redis {
         let mut is_tracked = false;
         if self.is_first(claim, &reply) && !tells(&reply) && self.transport.tracks() {
             // Nobody will say when this lock is given back; but the server can tell of the key itself.
+            news = news_of(claim);
             let caching = Command::new("CLIENT").arg("CACHING").arg("YES");
             reply = one(ENTER.run_all(&*self.transport, vec![enter], Some(&caching)).await?)?.ok()?;
             is_tracked = true;
         }
         let [word, left, held, is_mute, first, is_new, is_late] = reply.list() else {
-            return self.read(claim, &reply);
+            return self.read(&reply);
         };
         if word.text() != Some("queued") {
             return Err(unexpected(&reply));
@@ -267,8 +270,12 @@ impl Redis {
             Some(_) => self.jitter(POLL),
         };
         claim.seat(|seat: &mut Seat| {
-            seat.is_first = is_first;
-            seat.quiet_until = Some(now + recheck);
+            // What was pushed since the request was sent may be later than this answer, and has poked the claim.
+            if seat.news == news {
+                seat.is_first = is_first;
+                seat.leans = !is_first && held.is_some();
+                seat.quiet_until = Some(now + recheck);
+            }
         });
         Ok(Entered::Queued { recheck, holder: held.map(|held| held.holder) })
     }
@@ -375,6 +382,10 @@ impl Redis {
             more = matches!(reply, Ok(Reply::List(items)) if items.get(1).and_then(Reply::int) == Some(1));
         }
     }
+}
+
+fn news_of(claim: &Claim) -> u64 {
+    claim.seat(|seat: &mut Seat| seat.news)
 }
 
 /// One claim's fate in a renewal.

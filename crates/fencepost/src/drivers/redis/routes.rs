@@ -28,6 +28,10 @@ pub(super) struct Seat {
     pub(super) is_queued: bool,
     /// The claim knows that it is the first in line.
     pub(super) is_first: bool,
+    /// Nothing is expected: it is enough that one of those who wait with it is heard of.
+    pub(super) leans: bool,
+    /// Counts what was pushed: an answer that was under way meanwhile may know less.
+    pub(super) news: u64,
 }
 
 #[derive(Default)]
@@ -81,8 +85,7 @@ impl Routes {
     /// How long a claim that waits for the lock of this key may still keep still, if it may.
     pub(super) fn quiet(&self, key: &str, claim: &Claim, heartbeat: Duration) -> Option<Duration> {
         let now = claim.now();
-        let (until, leans) =
-            claim.seat(|seat: &mut Seat| (seat.quiet_until, seat.is_queued && !seat.is_first));
+        let (until, leans) = claim.seat(|seat: &mut Seat| (seat.quiet_until, seat.leans));
         let left = until?.since(now);
         if !left.is_zero() {
             return Some(left);
@@ -145,7 +148,15 @@ impl Tables {
 
 /// Lets a claim ask the server now, whatever it was told.
 fn stir(claim: &Arc<Claim>) {
-    claim.seat(|seat: &mut Seat| seat.quiet_until = None);
+    tell(claim, |seat| seat.quiet_until = None);
+}
+
+fn tell(claim: &Arc<Claim>, news: impl FnOnce(&mut Seat)) {
+    claim.seat(|seat: &mut Seat| {
+        seat.news += 1;
+        seat.leans = false;
+        news(seat);
+    });
     claim.poke();
 }
 
@@ -164,17 +175,15 @@ impl Listener for Routes {
             ["turn", _] if is_waiting => stir(&claim),
             ["next", _] if is_waiting => {
                 let until = claim.now() + OFFER + Duration::from_millis(10);
-                claim.seat(|seat: &mut Seat| seat.quiet_until = Some(until));
-                claim.poke();
+                tell(&claim, |seat| seat.quiet_until = Some(until));
             }
             ["first", left, _] if is_waiting => {
                 let Ok(left) = left.parse() else { return };
                 let until = claim.now() + first_looks_again(Duration::from_millis(left));
-                claim.seat(|seat: &mut Seat| {
+                tell(&claim, |seat| {
                     seat.is_first = true;
                     seat.quiet_until = Some(until);
                 });
-                claim.poke();
             }
             ["out", _] => claim.poke(),
             _ => {}
@@ -196,9 +205,10 @@ impl Listener for Routes {
 }
 
 /// How often those who wait tell the server that they live; it believes them for three times as long.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(6);
 
-/// When the first in line looks again: just after the holder's lease, which may end without a word.
+/// When the first in line looks again: just after the holder's lease, which may end without a word, and no later than is good
+/// for a line that was lost with all else.
 pub(super) fn first_looks_again(left: Duration) -> Duration {
-    (left + Duration::from_millis(2)).min(HEARTBEAT)
+    (left + Duration::from_millis(2)).min(HEARTBEAT / 2)
 }
