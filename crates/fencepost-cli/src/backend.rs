@@ -87,6 +87,9 @@ impl Backend {
                 locker.about().backend
             ));
         }
+        if let Some(notice) = locker.about().notice.filter(|_| !quiet) {
+            report::note(format_args!("{}: {notice}", locker.about().backend));
+        }
         Ok(locker)
     }
 

@@ -83,7 +83,9 @@ impl Inner {
             opened = Connection::open(&self.options, &greeting, self.ear.clone()) => opened?,
             () = self.host.sleep_until(self.host.now() + CONNECT_LIMIT) => {
                 let name = self.options.name();
-                return Err(Fail::Unavailable(format!("{name} did not accept a connection within {CONNECT_LIMIT:?}")));
+                let hint = if self.options.tls.is_some() { "; if it does not speak TLS, write redis://" } else { "" };
+                let text = format!("{name} did not accept a connection within {CONNECT_LIMIT:?}{hint}");
+                return Err(Fail::Unavailable(text));
             }
         };
         self.host.spawn(run);

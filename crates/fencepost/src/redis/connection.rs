@@ -1,15 +1,16 @@
 //! One connection: the `redis` crate's protocol over a stream of ours.
 //!
-//! Bytes are written on the thread that sends. The crate hands its connection over as a future, which a task of the host
-//! polls; whoever has put a command in line polls it once more on the spot, with that task's waker. Without that, each
-//! request would wait until the host's thread is awake (docs/redis-client.md has the numbers).
+//! The crate hands its connection over as a future, which a task of the host polls. Whoever sends a request while no other is
+//! under way polls it once more on the spot, with that task's waker: the bytes are then written on the thread that
+//! sends, and do not wait until the host's thread is awake. In a crowd the task writes many requests at once, which is
+//! cheaper. docs/redis-client.md has the numbers.
 
 use std::{
     future::poll_fn,
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -41,6 +42,8 @@ struct Pump {
     future: Mutex<Option<Fut<'static, ()>>>,
     waker: Mutex<Option<Waker>>,
     is_over: AtomicBool,
+    /// How many requests are under way.
+    requests: AtomicUsize,
 }
 
 impl Connection {
@@ -95,6 +98,7 @@ impl Connection {
             future: Mutex::new(Some(Box::pin(future))),
             waker: Mutex::new(None),
             is_over: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
         });
         let mut connection = Self { handle, pump: pump.clone(), subscribed: OnceCell::new(), tracks: false };
         let tracking = Command::new("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
@@ -190,24 +194,37 @@ impl Pump {
         }
     }
 
-    /// Awaits a reply; what its request has put in line is written on the spot.
+    /// Awaits a reply; a request that is alone is written on the spot.
     async fn drive<T>(&self, mut request: Fut<'_, T>) -> T {
-        let mut is_in_line = false;
+        let alone = self.requests.fetch_add(1, Ordering::Relaxed) == 0;
+        let _counted = Counted(&self.requests);
+        let mut is_in_line = !alone;
         poll_fn(|cx| {
             let answer = request.as_mut().poll(cx);
-            if answer.is_ready() || std::mem::replace(&mut is_in_line, true) {
-                return answer;
+            if answer.is_pending() && !std::mem::replace(&mut is_in_line, true) {
+                self.nudge();
             }
-            let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            // Whoever holds the lock polls the connection now; it was woken when the request came into line.
-            if let (Some(waker), Ok(mut future)) = (waker, self.future.try_lock())
-                && self.step(&mut future, &mut Context::from_waker(&waker)).is_ready()
-            {
-                waker.wake();
-            }
-            Poll::Pending
+            answer
         })
         .await
+    }
+
+    fn nudge(&self) {
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Whoever holds the lock polls the connection now, and was woken when the request came into line.
+        if let (Some(waker), Ok(mut future)) = (waker, self.future.try_lock())
+            && self.step(&mut future, &mut Context::from_waker(&waker)).is_ready()
+        {
+            waker.wake();
+        }
+    }
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
