@@ -149,8 +149,8 @@ mod tests {
                 for key in &keys.all {
                     prop_assert_eq!(tag(key), tag(keys.lock()), "{}", key);
                 }
-                prop_assert_eq!(super::name(prefix, keys.lock()).as_ref(), Some(&name));
-                prop_assert_eq!(super::name(prefix, &keys.all[2]).as_ref(), Some(&name));
+                prop_assert_eq!(super::name(prefix, keys.lock()), Some(name.clone()));
+                prop_assert_eq!(super::name(prefix, &keys.all[2]), Some(name.clone()));
                 if let Ok(others) = Keys::new(prefix, &other) && other != name {
                     prop_assert!(keys.all.iter().all(|key| !others.all.contains(key)));
                 }
