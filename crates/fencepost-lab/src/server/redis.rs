@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use redis::{Connection, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
-use super::{Missing, Port, Process, home, require};
+use super::{Missing, Port, Process, escape, home, require};
 
 /// The user as whom [`Redis::command`] speaks, whatever the options say about others.
 const OPERATOR: &str = "fencepost-lab";
@@ -307,8 +306,4 @@ impl Redis {
 fn quote(word: impl AsRef<std::ffi::OsStr>) -> String {
     let word = word.as_ref().to_string_lossy();
     format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-fn escape(word: &str) -> String {
-    utf8_percent_encode(word, NON_ALPHANUMERIC).to_string()
 }

@@ -1,5 +1,6 @@
 //! Real servers: they do what a test tells them, and never outlive it.
 
+mod postgres;
 mod process;
 mod redis;
 
@@ -15,7 +16,7 @@ fn main() -> ExitCode {
     if let Some(code) = process::victim() {
         return code;
     }
-    let trials = [process::trials(), redis::trials()].into_iter().flatten().collect();
+    let trials = [process::trials(), redis::trials(), postgres::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
