@@ -4,6 +4,7 @@
 
 #[cfg(feature = "certificates")]
 pub mod certificates;
+mod clock;
 mod family;
 mod nobody;
 mod port;
@@ -12,6 +13,7 @@ mod process;
 mod program;
 pub mod redis;
 
+pub use clock::Clock;
 pub use nobody::{as_nobody, give_to_nobody};
 pub use port::Port;
 pub use process::Process;

@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::{Missing, Port, Process, as_nobody, escape, family, give_to_nobody, home, require};
+use super::{Clock, Missing, Port, Process, as_nobody, escape, family, give_to_nobody, home, require};
 
 /// The superuser.
 const OPERATOR: &str = "postgres";
@@ -25,6 +26,8 @@ pub struct Options {
     pub password: Option<String>,
     /// Whether it waits for the disk. What a killed server had committed is there without it.
     pub fsync: bool,
+    /// The wall clock that it runs by, instead of the machine's.
+    pub clock: Option<Arc<Clock>>,
     /// Lines for the end of `postgresql.conf`.
     pub extra: Vec<String>,
 }
@@ -202,6 +205,9 @@ impl Postgres {
         let mut command = self.program("postgres");
         as_nobody(&mut command)?;
         command.arg("-D").arg(self.data());
+        if let Some(clock) = &self.options.clock {
+            clock.preload(&mut command);
+        }
         let mut process = Process::spawn(command, &self.home.path().join("log"))?;
         let ready = process.wait_ready(PATIENCE, || self.psql("postgres", "select 1").is_ok());
         self.process = Some(process);

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Connection, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
-use super::{Missing, Port, Process, escape, home, require};
+use super::{Clock, Missing, Port, Process, escape, home, require};
 
 /// The user as whom [`Redis::command`] speaks, whatever the options say about others.
 const OPERATOR: &str = "fencepost-lab";
@@ -71,6 +72,8 @@ pub struct Options {
     pub cluster: bool,
     /// The most memory that its data may take, in bytes.
     pub max_memory: Option<u64>,
+    /// The wall clock that it runs by, instead of the machine's.
+    pub clock: Option<Arc<Clock>>,
     /// Lines for the end of `redis.conf`.
     pub extra: Vec<String>,
 }
@@ -231,6 +234,9 @@ impl Redis {
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600))?;
         let mut command = Command::new(&self.program);
         command.arg(config);
+        if let Some(clock) = &self.options.clock {
+            clock.preload(&mut command);
+        }
         self.process = Some(Process::spawn(command, &self.home.path().join("log"))?);
         self.wait_for(|redis| redis.command::<String>(&["PING"]).is_ok())?;
         if self.options.cluster { self.own_every_slot() } else { Ok(()) }

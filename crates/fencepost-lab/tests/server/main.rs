@@ -1,5 +1,6 @@
 //! Real servers: they do what a test tells them, and never outlive it.
 
+mod clock;
 mod postgres;
 mod process;
 mod redis;
@@ -16,7 +17,10 @@ fn main() -> ExitCode {
     if let Some(code) = process::victim() {
         return code;
     }
-    let trials = [process::trials(), redis::trials(), postgres::trials()].into_iter().flatten().collect();
+    let trials = [process::trials(), redis::trials(), postgres::trials(), clock::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
