@@ -1,7 +1,8 @@
 //! An ordinary user, for what root may not be: a server that refuses root, a directory that is not writable.
 
-use std::io;
-use std::os::unix::fs::chown;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -30,6 +31,13 @@ pub fn give_to_nobody(path: &Path) -> io::Result<()> {
         Some(user) => chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())),
         None => Ok(()),
     }
+}
+
+/// Writes a file that only the user as whom [`as_nobody`] runs a command may read.
+pub(super) fn write_for_nobody(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    give_to_nobody(path)
 }
 
 /// `None` if we are an ordinary user ourselves.

@@ -1,9 +1,8 @@
 //! A PostgreSQL cluster of our own, one per value.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -11,10 +10,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use super::nobody::write_for_nobody;
 use super::{Clock, Missing, Port, Process, as_nobody, escape, family, give_to_nobody, home, require};
 
 /// The superuser.
-const OPERATOR: &str = "postgres";
+pub(super) const OPERATOR: &str = "postgres";
 
 /// How long a start may take; a recovery after a crash is part of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ impl Postgres {
     /// A URL of a database for the superuser. There is a database `postgres`.
     #[must_use]
     pub fn url(&self, database: &str) -> String {
-        self.url_as(database, OPERATOR, self.options.password.as_deref().unwrap_or_default())
+        self.url_as(database, OPERATOR, self.password().unwrap_or_default())
     }
 
     /// A URL of a database for another user. The password is not looked at unless the options have one.
@@ -165,6 +165,11 @@ impl Postgres {
         self.run()
     }
 
+    /// The password of the superuser.
+    pub(super) fn password(&self) -> Option<&str> {
+        self.options.password.as_deref()
+    }
+
     fn running(&mut self) -> io::Result<&mut Process> {
         self.process.as_mut().ok_or_else(|| io::Error::other("PostgreSQL was killed, restart it"))
     }
@@ -176,9 +181,7 @@ impl Postgres {
         initdb.args(["--no-sync", "--auth-local=trust"]);
         if let Some(password) = &self.options.password {
             let file = self.home.path().join("password");
-            fs::write(&file, password)?;
-            fs::set_permissions(&file, Permissions::from_mode(0o400))?;
-            give_to_nobody(&file)?;
+            write_for_nobody(&file, password)?;
             initdb.arg("--auth-host=scram-sha-256").arg("--pwfile").arg(file);
         } else {
             initdb.arg("--auth-host=trust");

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use fencepost_lab::server::ignored;
 use fencepost_lab::server::postgres::{Options, Postgres, installed};
 use libtest_mimic::{Failed, Trial};
 
-use super::{is_alive, state};
+use super::{is_alive, process, state};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let found = installed();
@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_pause_stops_every_process", pause),
         trial("a_crash_keeps_what_was_committed", crash),
         trial("a_dropped_server_leaves_nothing", dropped),
+        trial("every_process_dies_with_the_program_that_started_them", dies_with_its_program),
         trial("passwords_are_asked_for_on_the_port", passwords),
         trial("a_wrong_option_shows_the_log", wrong_option),
     ]
@@ -134,6 +135,37 @@ fn crash() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The program that is killed: it starts a server, says where it is, and waits.
+pub(crate) fn victim() -> ExitCode {
+    let postgres = Postgres::start(Options::default()).expect("it is installed");
+    let data = postgres.psql("postgres", "show data_directory").expect("it answers");
+    println!("{} {data}", postgres.id());
+    thread::sleep(Duration::from_secs(60));
+    ExitCode::FAILURE
+}
+
+fn dies_with_its_program() -> Result<(), Failed> {
+    let (mut program, line) = process::start_victim("postgres")?;
+    let (pid, data) = line.split_once(' ').ok_or_else(|| format!("it said {line:?}"))?;
+    let family = descendants(pid.parse()?);
+    let segment = segment(Path::new(data))?;
+    program.kill()?;
+    program.wait()?;
+    let alive: Vec<&u32> = family.iter().filter(|&&pid| !process::soon_gone(pid)).collect();
+    assert!(alive.is_empty(), "{alive:?}");
+    // Nobody was left to do it.
+    fs::remove_dir_all(Path::new(data).parent().expect("its home"))?;
+    assert!(Command::new("ipcrm").args(["-m", &segment]).status()?.success());
+    Ok(())
+}
+
+/// The id of its shared memory.
+fn segment(data: &Path) -> Result<String, Failed> {
+    let lock = fs::read_to_string(data.join("postmaster.pid"))?;
+    let id = lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1));
+    Ok(id.ok_or("there is no id")?.to_owned())
+}
+
 /// The shared memory of the machine: its ids, and its files.
 fn shared_memory() -> HashSet<String> {
     let segments = fs::read_to_string("/proc/sysvipc/shm").expect("a file of the kernel");
@@ -147,9 +179,7 @@ fn dropped() -> Result<(), Failed> {
     let mut client = sleeper(&postgres)?;
     let family = descendants(postgres.id());
     let data = postgres.psql("postgres", "show data_directory")?;
-    let lock = fs::read_to_string(Path::new(&data).join("postmaster.pid"))?;
-    let segment =
-        lock.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)).expect("an id").to_owned();
+    let segment = segment(Path::new(&data))?;
     assert!(shared_memory().contains(&segment), "segment={segment}");
     drop(postgres);
     assert!(family.iter().all(|&pid| !is_alive(pid)), "{family:?}");
