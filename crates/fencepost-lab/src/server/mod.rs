@@ -7,6 +7,7 @@ pub mod certificates;
 mod clock;
 mod family;
 mod nobody;
+pub mod peers;
 pub mod pgbouncer;
 mod port;
 pub mod postgres;

@@ -1,6 +1,7 @@
 //! Real servers: they do what a test tells them, and never outlive it.
 
 mod clock;
+mod peers;
 mod pgbouncer;
 mod postgres;
 mod process;
@@ -18,11 +19,17 @@ fn main() -> ExitCode {
     if let Some(code) = process::victim() {
         return code;
     }
-    let trials =
-        [process::trials(), redis::trials(), postgres::trials(), pgbouncer::trials(), clock::trials()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let trials = [
+        process::trials(),
+        redis::trials(),
+        postgres::trials(),
+        pgbouncer::trials(),
+        peers::trials(),
+        clock::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
