@@ -105,7 +105,7 @@ impl Process {
     /// Whatever the kernel reports.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         if self.exited()?.is_none() {
-            self.signal(Signal::SIGCONT)?;
+            // A stopped one takes it too. With SIGCONT it could go on for a moment, and see what has become of others.
             self.child.kill()?;
         }
         self.child.wait()

@@ -5,16 +5,22 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// A server program that is not installed.
+/// Something that a test needs and that is not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    binary: String,
-    package: String,
+    what: String,
+    remedy: String,
+}
+
+impl Missing {
+    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what: what.into(), remedy: remedy.into() }
+    }
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not installed, get it with `apt-get install {}`", self.binary, self.package)
+        write!(f, "{} is not installed, get it with `{}`", self.what, self.remedy)
     }
 }
 
@@ -29,7 +35,7 @@ pub fn require(binary: &str, package: &str) -> Result<PathBuf, Missing> {
     let path = env::var_os("PATH").unwrap_or_default();
     let admin = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let mut candidates = env::split_paths(&path).chain(admin).map(|dir| dir.join(binary));
-    let missing = || Missing { binary: binary.into(), package: package.into() };
+    let missing = || Missing::new(binary, format!("apt-get install {package}"));
     candidates.find(|candidate| is_program(candidate)).ok_or_else(missing)
 }
 

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use redis::{Connection, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
-use super::{Missing, Port, Process, home, require};
+use super::{Clock, Missing, Port, Process, escape, home, require};
 
 /// The user as whom [`Redis::command`] speaks, whatever the options say about others.
 const OPERATOR: &str = "fencepost-lab";
@@ -72,6 +72,8 @@ pub struct Options {
     pub cluster: bool,
     /// The most memory that its data may take, in bytes.
     pub max_memory: Option<u64>,
+    /// The wall clock that it runs by, instead of the machine's.
+    pub clock: Option<Arc<Clock>>,
     /// Lines for the end of `redis.conf`.
     pub extra: Vec<String>,
 }
@@ -232,6 +234,9 @@ impl Redis {
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600))?;
         let mut command = Command::new(&self.program);
         command.arg(config);
+        if let Some(clock) = &self.options.clock {
+            clock.preload(&mut command);
+        }
         self.process = Some(Process::spawn(command, &self.home.path().join("log"))?);
         self.wait_for(|redis| redis.command::<String>(&["PING"]).is_ok())?;
         if self.options.cluster { self.own_every_slot() } else { Ok(()) }
@@ -307,8 +312,4 @@ impl Redis {
 fn quote(word: impl AsRef<std::ffi::OsStr>) -> String {
     let word = word.as_ref().to_string_lossy();
     format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-fn escape(word: &str) -> String {
-    utf8_percent_encode(word, NON_ALPHANUMERIC).to_string()
 }

@@ -1,5 +1,9 @@
 //! Real servers: they do what a test tells them, and never outlive it.
 
+mod clock;
+mod peers;
+mod pgbouncer;
+mod postgres;
 mod process;
 mod redis;
 
@@ -15,7 +19,17 @@ fn main() -> ExitCode {
     if let Some(code) = process::victim() {
         return code;
     }
-    let trials = [process::trials(), redis::trials()].into_iter().flatten().collect();
+    let trials = [
+        process::trials(),
+        redis::trials(),
+        postgres::trials(),
+        pgbouncer::trials(),
+        peers::trials(),
+        clock::trials(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

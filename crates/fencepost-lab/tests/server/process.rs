@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use fencepost_lab::clock::now_ns;
 use fencepost_lab::server::{Port, Process, home, ignored, require};
 use libtest_mimic::{Failed, Trial};
 
-use super::{SOON, is_alive, state};
+use super::{SOON, is_alive, postgres, state};
 
 /// Set for the copy of this program that plays a test which is killed.
 const VICTIM: &str = "FENCEPOST_LAB_VICTIM";
 
 /// What the copy of this program does that plays a test which is killed.
 pub(crate) fn victim() -> Option<ExitCode> {
-    std::env::var_os(VICTIM).map(|_| spawn_and_wait_for_death())
+    std::env::var(VICTIM)
+        .ok()
+        .map(|role| if role == "postgres" { postgres::victim() } else { spawn_and_wait_for_death() })
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -114,20 +116,29 @@ fn outlives_its_thread() -> Result<(), Failed> {
     Ok(())
 }
 
-fn dies_with_its_program() -> Result<(), Failed> {
+/// A copy of this program in a role of its own, and the line that it prints.
+pub(crate) fn start_victim(role: &str) -> Result<(Child, String), Failed> {
     let mut program = Command::new(std::env::current_exe()?);
-    let mut program = program.env(VICTIM, "1").stdout(Stdio::piped()).spawn()?;
+    let mut program = program.env(VICTIM, role).stdout(Stdio::piped()).spawn()?;
     let mut line = String::new();
     BufReader::new(program.stdout.take().expect("it is piped")).read_line(&mut line)?;
-    let pid = line.trim().parse()?;
+    Ok((program, line.trim().to_owned()))
+}
+
+pub(crate) fn soon_gone(pid: u32) -> bool {
+    (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        !is_alive(pid)
+    })
+}
+
+fn dies_with_its_program() -> Result<(), Failed> {
+    let (mut program, line) = start_victim("process")?;
+    let pid = line.parse()?;
     assert!(is_alive(pid));
     program.kill()?;
     program.wait()?;
-    let gone = (0..200).any(|_| {
-        thread::sleep(Duration::from_millis(10));
-        !is_alive(pid)
-    });
-    assert!(gone, "pid={pid} is still there");
+    assert!(soon_gone(pid), "pid={pid} is still there");
     Ok(())
 }
 
