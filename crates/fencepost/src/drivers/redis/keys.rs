@@ -30,20 +30,22 @@ impl Keys {
             );
             return Err(Fail::Invalid(text));
         }
-        let tag = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        let tag = tag.is_some_and(|(tag, _)| !tag.is_empty());
-        // The companions of `{a}` would be those of `a`.
-        if tag && name.starts_with('{') && name.find('}') == Some(name.len() - 1) {
-            let text =
-                format!("the lock name {name:?} is nothing but a hash tag; use a prefix or another name");
-            return Err(Fail::Invalid(text));
+        if !name.contains(['{', '}']) {
+            return Ok(Self::of(format!("{{{name}}}"), name.into()));
         }
-        match (tag, name.contains('}')) {
-            (true, _) => Ok(Self::of(name.into(), name.into())),
-            (false, false) => Ok(Self::of(format!("{{{name}}}"), name.into())),
-            (false, true) => {
+        // One hash tag and something beside it: the companions of a mere `{a}` would be those of `a`.
+        let parts = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+        match parts {
+            Some((before, (tag, after)))
+                if !tag.is_empty()
+                    && !(before.is_empty() && after.is_empty())
+                    && ![before, tag, after].concat().contains(['{', '}']) =>
+            {
+                Ok(Self::of(name.into(), name.into()))
+            }
+            _ => {
                 let text = format!(
-                    "the lock name {name:?} has a brace and no hash tag, so its companion keys would go to another slot; use a prefix or another name"
+                    "the lock name {name:?} has braces that are not one hash tag beside other text, so its companion keys would mix with another lock's; use a prefix or another name"
                 );
                 Err(Fail::Invalid(text))
             }
@@ -92,10 +94,9 @@ pub(super) fn patterns(prefix: &str, name: &str) -> [String; 2] {
 
 /// The name of the lock with this key, if it is a lock's key.
 pub(super) fn name(prefix: &str, key: &str) -> Option<LockName> {
-    let key = match key.strip_suffix("}:queue") {
-        Some(inner) => inner.strip_prefix('{')?,
-        None => key.strip_suffix(":queue").unwrap_or(key),
-    };
+    let base = key.strip_suffix(":queue").unwrap_or(key);
+    let whole_tag = base.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let key = whole_tag.filter(|tag| !tag.contains(['{', '}'])).unwrap_or(base);
     let name = key.strip_prefix(prefix)?;
     let name = if prefix.is_empty() { name.to_owned() } else { unescape(name)? };
     name.parse().ok()
@@ -139,7 +140,8 @@ mod tests {
 
     #[test]
     fn without_a_prefix_names_that_cannot_be_shared_are_refused() {
-        for name in ["a:token", "{a}:queue", "a:left:0", "lock}:x", "{}a", "}{", "{a}"] {
+        for name in ["a:token", "{a}:queue", "a:left:0", "lock}:x", "{}a", "}{", "{a}", "{", "{{}", "x{a}{b}"]
+        {
             assert!(matches!(keys("", name), Err(Fail::Invalid(_))), "{name}");
         }
     }
