@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     driver::Fail,
-    host::{Fut, Host},
+    host::{Fut, Host, Moment},
 };
 
 /// How long connecting may take. A request that waits for it has its own, usually shorter limit.
@@ -30,8 +30,8 @@ struct Inner {
     ear: Ear,
     greeting: Mutex<Vec<Command>>,
     present: Mutex<Option<Arc<Connection>>>,
-    /// Held while a connection is made, so that a crowd makes one.
-    making: tokio::sync::Mutex<()>,
+    /// Held while a connection is made, so that a crowd makes one; with the last failure, which is the crowd's too.
+    making: tokio::sync::Mutex<Option<(Moment, Fail)>>,
 }
 
 impl Client {
@@ -73,25 +73,41 @@ impl Inner {
     }
 
     async fn make(&self) -> Result<Arc<Connection>, Fail> {
-        let _one_at_a_time = self.making.lock().await;
+        let asked = self.host.now();
+        let mut last = self.making.lock().await;
         if let Some(connection) = self.at_hand() {
             return Ok(connection);
         }
-        let greeting = lock(&self.greeting).clone();
-        let (connection, run) = tokio::select! {
-            biased;
-            opened = Connection::open(&self.options, &greeting, self.ear.clone()) => opened?,
-            () = self.host.sleep_until(self.host.now() + CONNECT_LIMIT) => {
-                let name = self.options.name();
-                let hint = if self.options.tls.is_some() { "; if it does not speak TLS, write redis://" } else { "" };
-                let text = format!("{name} did not accept a connection within {CONNECT_LIMIT:?}{hint}");
-                return Err(Fail::Unavailable(text));
+        if let Some((_, fail)) = last.as_ref().filter(|(at, _)| *at > asked) {
+            return Err(fail.clone());
+        }
+        let (connection, run) = match self.open().await {
+            Ok(opened) => opened,
+            Err(fail) => {
+                *last = Some((self.host.now(), fail.clone()));
+                return Err(fail);
             }
         };
         self.host.spawn(run);
         let connection = Arc::new(connection);
         *self.present() = Some(connection.clone());
         Ok(connection)
+    }
+}
+
+impl Inner {
+    async fn open(&self) -> Result<(Connection, Fut<'static, ()>), Fail> {
+        let greeting = lock(&self.greeting).clone();
+        tokio::select! {
+            biased;
+            opened = Connection::open(&self.options, &greeting, self.ear.clone()) => opened,
+            () = self.host.sleep_until(self.host.now() + CONNECT_LIMIT) => {
+                let name = self.options.name();
+                let hint = if self.options.tls.is_some() { "; if it does not speak TLS, write redis://" } else { "" };
+                let text = format!("{name} did not accept a connection within {CONNECT_LIMIT:?}{hint}");
+                Err(Fail::Unavailable(text))
+            }
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The byte stream to a server: TCP, or TLS over it.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
+
+use rustix::net::sockopt;
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -18,6 +20,9 @@ use tokio_rustls::{
 use super::{Options, Tls};
 use crate::driver::Fail;
 
+/// How long the other side's machine may leave bytes unacknowledged.
+const SILENCE: Duration = Duration::from_secs(6);
+
 /// A stream of either kind.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -30,8 +35,7 @@ pub(super) async fn connect(options: &Options) -> Result<Box<dyn Stream>, Fail> 
     // Read before anything is sent: what is wrong with them no retry mends.
     let tls = options.tls.as_ref().map(|tls| client(tls, &address.host)).transpose()?;
     let socket = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(unreached)?;
-    // Requests are small and one waits for each.
-    socket.set_nodelay(true).map_err(unreached)?;
+    patience(&socket).map_err(unreached)?;
     match tls {
         None => Ok(Box::new(socket)),
         Some((connector, name)) => match connector.connect(name, socket).await {
@@ -39,6 +43,18 @@ pub(super) async fn connect(options: &Options) -> Result<Box<dyn Stream>, Fail> 
             Err(error) => Err(refused(options, &error)),
         },
     }
+}
+
+/// Requests are small and one waits for each. A machine that has vanished says nothing: the kernel gives up on it, and a new
+/// connection finds whoever has its address now.
+fn patience(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENCE / 2)?;
+    sockopt::set_tcp_keepintvl(socket, SILENCE / 2)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_user_timeout(socket, SILENCE.as_millis() as u32)?;
+    Ok(())
 }
 
 /// A failed handshake: what the certificate lacks no retry mends, a cut connection it may.

@@ -1,11 +1,11 @@
 //! The seam between those who know Redis commands and whatever carries them.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::{driver::Fail, host::Fut};
 
-/// One command: its name and its arguments.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One command: its name and its arguments. `Debug` shows the name alone: an argument may be a claim's id.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Command(pub Vec<Vec<u8>>);
 
 impl Command {
@@ -21,8 +21,15 @@ impl Command {
     }
 }
 
-/// What the server answers to one command.
-#[derive(Clone, Debug, PartialEq)]
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0.first().map_or("".into(), |name| String::from_utf8_lossy(name));
+        write!(f, "Command({name}, ..{})", self.0.len().saturating_sub(1))
+    }
+}
+
+/// What the server answers to one command. `Debug` shows no text but an error's: it may be a claim's id.
+#[derive(Clone, PartialEq)]
 pub enum Reply {
     /// Nothing there.
     Nil,
@@ -39,6 +46,18 @@ pub enum Reply {
         /// The words after it.
         text: String,
     },
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nil => f.write_str("Nil"),
+            Self::Int(number) => write!(f, "Int({number})"),
+            Self::Text(text) => write!(f, "Text({} bytes)", text.len()),
+            Self::List(items) => f.debug_list().entries(items).finish(),
+            Self::Error { code, text } => write!(f, "Error({code} {text})"),
+        }
+    }
 }
 
 impl Reply {

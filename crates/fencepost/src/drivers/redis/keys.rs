@@ -36,11 +36,7 @@ impl Keys {
         // One hash tag and something beside it: the companions of a mere `{a}` would be those of `a`.
         let parts = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
         match parts {
-            Some((before, (tag, after)))
-                if !tag.is_empty()
-                    && !(before.is_empty() && after.is_empty())
-                    && ![before, tag, after].concat().contains(['{', '}']) =>
-            {
+            Some((before, (tag, after))) if is_tagged(before, tag, after) => {
                 Ok(Self::of(name.into(), name.into()))
             }
             _ => {
@@ -74,6 +70,13 @@ impl Keys {
     pub(super) fn common(&self) -> impl ExactSizeIterator<Item = &str> {
         self.all.iter().map(String::as_str)
     }
+}
+
+/// Whether these are the parts of a name with one hash tag beside other text.
+fn is_tagged(before: &str, tag: &str, after: &str) -> bool {
+    let has_more = [before, tag, after].iter().any(|part| part.contains(['{', '}']));
+    let is_mere_tag = before.is_empty() && after.is_empty();
+    !(tag.is_empty() || has_more || is_mere_tag)
 }
 
 /// The key of the tokens' lineage: no lock has it, since no name begins with a slash.

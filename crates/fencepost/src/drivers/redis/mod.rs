@@ -425,7 +425,7 @@ fn millis(time: Duration) -> String {
 }
 
 fn unexpected(reply: &Reply) -> Fail {
-    Fail::Internal(format!("redis answered a script with something else: {reply:?}"))
+    Fail::Internal(format!("redis answered a script with something unexpected: {reply:?}"))
 }
 
 impl Driver for Redis {

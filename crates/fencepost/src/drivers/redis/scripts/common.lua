@@ -106,8 +106,9 @@ local function wake()
   return head() ~= nil
 end
 
--- Tells the first of those who wait that it is, and how long the holder's lease goes on.
+-- Tells the first of those who wait that it is, and how long the holder's lease goes on; without `left`, lets it ask.
 local function tell_first(left)
+  local text = left and 'first ' .. string.format('%.0f', left) .. ' ' or 'turn '
   for _ = 1, STEPS do
     local first = head()
     if not first then
@@ -115,7 +116,7 @@ local function tell_first(left)
     end
     if is_lapsed(first) then
       forget(first)
-    elseif tell(first, 'first ' .. string.format('%.0f', left) .. ' ') == 0 then
+    elseif tell(first, text) == 0 then
       set_aside(first)
     else
       return

@@ -27,6 +27,7 @@ end
 
 -- A few who are gone make room, also while the lock is held for long.
 local first = head()
+local was_first = first
 for _ = 1, 4 do
   if not first or first == me or not is_lapsed(first) then
     break
@@ -54,13 +55,16 @@ if not held then
     if first == me then
       forget(me)
       redis.call('DEL', OFFER)
-      tell_first(ttl)
+      tell_first(tonumber(ttl))
     end
     return { 'granted', token, is_blank and 1 or 0, deaf and 1 or 0 }
   end
   more = wake()
 end
 
+if held and first and first ~= was_first and first ~= me then
+  tell_first()
+end
 local left = held and redis.call('PTTL', LOCK) or 0
 if intent == 'try' then
   return { 'busy', left, held, deaf and 1 or 0 }

@@ -17,7 +17,7 @@ elseif redis.call('EXISTS', QUEUE, ASIDE) > 0 then
   if not held then
     more = wake()
   elseif was_first then
-    tell_first(redis.call('PTTL', LOCK))
+    tell_first()
   end
 end
 if is_unsure == '1' or found == 0 then
