@@ -1,12 +1,13 @@
-//! Deliberately broken code: engines that the simulation must catch, and embedded engines that their own tests must catch.
+//! Deliberately broken code: engines that the simulation must catch, and drivers that their own tests must catch.
 //!
-//! Those of the embedded engine take a minute each, and run only with `MUTANTS=all`; elsewhere they are shown as ignored.
+//! Those of drivers take half a minute each, and run only with `MUTANTS=all`; elsewhere they are shown as ignored.
 //!
 //! A mutant is a change of the engine's source, made in a copy of the library and compiled there, so that the engine itself
 //! carries no switches for its tests. One that no longer applies fails here: adapt it to the new code.
 
 mod engine;
 mod local;
+mod redis;
 
 use std::{
     fs,
@@ -43,17 +44,18 @@ fn main() -> ExitCode {
     let all = std::env::var("MUTANTS").is_ok_and(|which| which == "all");
     let mut trials = Vec::new();
     for (area, mutants, tests, run) in [
-        ("engine", engine::MUTANTS, ["--package", "fencepost-lab", "--test", "sim"], true),
-        ("local", local::MUTANTS, ["--package", "fencepost", "--test", "local"], all),
+        ("engine", engine::MUTANTS, &["--package", "fencepost-lab", "--test", "sim"][..], true),
+        ("local", local::MUTANTS, &["--package", "fencepost", "--test", "local"], all),
+        ("redis", redis::MUTANTS, &["--package", "fencepost-lab", "--test", "conformance", "redis::"], all),
     ] {
         for (name, mutant) in mutants {
             let workshop = workshop.clone();
-            let judge = move || workshop.judge(mutant, &tests);
+            let judge = move || workshop.judge(mutant, tests);
             trials.push(Trial::test(format!("{area}::{name}"), judge).with_ignored_flag(!run));
         }
         // The control: the unchanged copy passes, so what fails the mutants is their fault.
         let workshop = workshop.clone();
-        let control = move || workshop.judge_right(&tests);
+        let control = move || workshop.judge_right(tests);
         trials.push(Trial::test(format!("the_right_{area}_passes"), control).with_ignored_flag(!run));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
