@@ -40,7 +40,7 @@ pub(crate) fn code(error: &Error) -> u8 {
         ErrorKind::Unknown => exit::UNKNOWN,
         ErrorKind::Denied => exit::DENIED,
         ErrorKind::Invalid => exit::USAGE,
-        ErrorKind::Unsupported => exit::CONFIG,
+        ErrorKind::Unsupported | ErrorKind::OtherLineage => exit::CONFIG,
         _ => exit::INTERNAL,
     }
 }

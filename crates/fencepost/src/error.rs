@@ -2,7 +2,10 @@
 
 use std::{error, fmt};
 
-use crate::driver::Holder;
+use crate::{
+    driver::Holder,
+    gate::{OtherLineage, Refusal, Stale},
+};
 
 /// What a caller can do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,11 +15,15 @@ pub enum ErrorKind {
     Timeout,
     /// You may no longer hold the lock: stop.
     Lost,
-    /// The resource has seen a newer token: abandon the work.
+    /// The resource has seen a newer token: abandon the work. [`Error::stale`] has both numbers.
     Stale,
-    /// The backend cannot be reached; nothing of the claim is left there: retry.
+    /// The resource compares tokens of another source: lock where the others do, or rebind it.
+    /// [`Error::other_lineage`] has both lineages.
+    OtherLineage,
+    /// The backend cannot be reached, or gave way to another request; nothing of this one is left there: retry.
     Unavailable,
-    /// The claim could not be withdrawn: one lease length may pass before the lock is free.
+    /// It may or may not have happened. Of a lock: the claim could not be withdrawn, and one lease length may pass before
+    /// the lock is free. Of a write: read before you repeat it.
     Unknown,
     /// Authentication or permission.
     Denied,
@@ -35,13 +42,14 @@ pub struct Error {
     kind: ErrorKind,
     message: String,
     holder: Option<Box<Holder>>,
+    refusal: Option<Box<Refusal>>,
     source: Option<Box<dyn error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error of this kind; for drivers and gates outside this crate too.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), holder: None, source: None }
+        Self { kind, message: message.into(), holder: None, refusal: None, source: None }
     }
 
     /// The same error with its cause.
@@ -55,6 +63,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn refused(mut self, refusal: Refusal) -> Self {
+        self.refusal = Some(Box::new(refusal));
+        self
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -63,6 +76,20 @@ impl Error {
     /// For [`ErrorKind::Timeout`]: who held the lock when it was last asked about.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_deref()
+    }
+
+    /// For [`ErrorKind::Stale`]: the token that was shown and the highest that the gate has seen, which is the
+    /// [floor](crate::Lock::floor) of the next acquire if the lock's backend has lost its tokens.
+    pub fn stale(&self) -> Option<Stale> {
+        self.refusal.as_deref().and_then(Refusal::stale)
+    }
+
+    /// For [`ErrorKind::OtherLineage`]: the lineage that was shown and the one that the gate has recorded.
+    pub fn other_lineage(&self) -> Option<&OtherLineage> {
+        match self.refusal.as_deref() {
+            Some(Refusal::OtherLineage(other)) => Some(other),
+            _ => None,
+        }
     }
 }
 

@@ -37,6 +37,7 @@ pub mod blocking;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod driver;
+pub mod gate;
 #[cfg(feature = "local")]
 pub mod local;
 #[cfg(feature = "redis")]

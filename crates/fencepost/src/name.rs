@@ -40,7 +40,7 @@ impl FromStr for LockName {
 }
 
 /// What is wrong with `name`, and the way out; `None` when nothing is.
-fn fault(name: &str) -> Option<String> {
+pub(crate) fn fault(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("it is empty; give 1 to 255 bytes, such as orders/4821".into());
     }
