@@ -22,6 +22,7 @@ mod connect;
 mod drivers;
 mod engine;
 mod error;
+mod file_system;
 mod guard;
 mod host;
 mod lease;

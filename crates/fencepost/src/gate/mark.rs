@@ -1,5 +1,7 @@
 //! The one decision of every gate.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     pass::Pass,
     refusal::{OtherLineage, Refusal, Stale},
@@ -7,11 +9,16 @@ use super::{
 use crate::token::{Lineage, Token};
 
 /// What a gate has recorded about one resource; nothing by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// In JSON, as the file gate keeps it: `{"highest":"42","lineage":"…"}`, and what is not there is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mark {
     /// The highest token that was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest: Option<Token>,
     /// The lineage of that token: the first one that the gate was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lineage: Option<Lineage>,
 }
 

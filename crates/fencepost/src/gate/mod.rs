@@ -30,12 +30,14 @@
 //! *Stale* says that a successor has raised the gate. Until then the write of a holder whose lease is over is accepted,
 //! and that is in order: nobody has begun to rely on its absence.
 
+mod file;
 mod mark;
 mod memory;
 mod pass;
 mod refusal;
 mod resource;
 
+pub use file::{FileGate, OpenFile};
 pub use mark::{Decision, Mark};
 pub use memory::{MemoryGate, OpenMemory};
 pub use pass::Pass;

@@ -41,7 +41,7 @@ use super::{
     room::with_room,
     ticket::{set_mode, write_whole},
 };
-use crate::{driver::Fail, token::Lineage};
+use crate::{driver::Fail, file_system, token::Lineage};
 
 const FILE: &str = ".root";
 const LOCK_FILE: &str = ".root.lock";
@@ -383,7 +383,7 @@ impl Facts {
 
     fn refusal(&self, path: &Path, user: u32) -> Option<Fail> {
         let path = path.display();
-        if let Some(name) = unfit(self.file_system) {
+        if let Some(name) = file_system::unfit(self.file_system) {
             return Some(Fail::Invalid(format!(
                 "{path} is on {name}, whose file locks are not known to be the kernel's own; use a root on a local disk, local:/path"
             )));
@@ -414,22 +414,6 @@ impl Facts {
             )));
         }
         None
-    }
-}
-
-/// The name of a file system that is not on the list of those that were tried or are known to be good.
-fn unfit(magic: u32) -> Option<String> {
-    // Source: statfs(2) and linux/magic.h. In order: ext2/3/4, xfs, btrfs, tmpfs, zfs, f2fs, overlay.
-    const GOOD: [u32; 7] =
-        [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x2FC1_2FC1, 0xF2F5_2010, 0x794C_7630];
-    match magic {
-        magic if GOOD.contains(&magic) => None,
-        0x6969 => Some("NFS".into()),
-        0x6573_5546 => Some("FUSE or virtiofs".into()),
-        0x0102_1997 => Some("9p".into()),
-        0xFF53_4D42 | 0xFE53_4D42 | 0x517B => Some("SMB".into()),
-        0x00C3_6400 => Some("Ceph".into()),
-        magic => Some(format!("a file system of type {magic:#x}")),
     }
 }
 
