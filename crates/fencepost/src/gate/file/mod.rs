@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use section::Section;
+use section::{Edition, Section};
 
 use super::{mark::Mark, pass::Pass};
 use crate::{
@@ -76,10 +76,13 @@ impl FileGate {
                 format!("the path names no file that a gate can protect: {why}, path={}", given.display());
             Error::new(ErrorKind::Invalid, text)
         };
-        let path = std::path::absolute(given).map_err(|_| invalid("give one that is not empty"))?;
-        // A trailing slash or dot says directory, and `file_name` would look over it.
-        let is_directory = given.as_os_str().as_encoded_bytes().ends_with(b"/") || given.ends_with(".");
-        let (Some(directory), Some(name), false) = (path.parent(), path.file_name(), is_directory) else {
+        // Asked of the text: a path's own methods look over a slash or a dot at its end, which says directory.
+        let last = given.as_os_str().as_encoded_bytes().rsplit(|byte| *byte == b'/').next();
+        if matches!(last, None | Some(b"" | b"." | b"..")) {
+            return Err(invalid("end it with the name of a file"));
+        }
+        let path = std::path::absolute(given).map_err(|_| invalid("give an absolute path"))?;
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(invalid("end it with the name of a file"));
         };
         let name = name.to_str().ok_or_else(|| invalid("give the file a name in UTF-8"))?;
@@ -105,8 +108,8 @@ impl FileGate {
     /// `Stale` and `OtherLineage`, and then nothing changes; `Denied`, `Invalid` and `Unavailable` as they say: of the file system.
     pub fn open(&self, pass: impl Into<Pass>) -> Result<OpenFile<'_>, Error> {
         let pass = pass.into();
-        self.fence(&pass)?;
-        Ok(OpenFile { gate: self, pass })
+        let flushed = Section::enter(self)?.admit(&pass, None)?;
+        Ok(OpenFile { gate: self, pass, flushed })
     }
 
     /// Raises the mark and does nothing else, as after a forced unlock.
@@ -115,7 +118,7 @@ impl FileGate {
     ///
     /// As [`open`](Self::open).
     pub fn fence(&self, pass: impl Into<Pass>) -> Result<(), Error> {
-        Section::enter(self)?.admit(&pass.into())
+        Section::enter(self)?.admit(&pass.into(), None).map(drop)
     }
 
     /// What the gate has recorded; nothing if it was never used. It needs only the right to read.
@@ -164,6 +167,8 @@ impl fmt::Debug for FileGate {
 pub struct OpenFile<'a> {
     gate: &'a FileGate,
     pass: Pass,
+    /// The fence file that was made durable when this was opened.
+    flushed: Edition,
 }
 
 impl OpenFile<'_> {
@@ -174,7 +179,7 @@ impl OpenFile<'_> {
     /// As [`FileGate::open`]: a holder that has a successor is told when it reads, too.
     pub fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         let mut section = Section::enter(self.gate)?;
-        section.admit(&self.pass)?;
+        section.admit(&self.pass, Some(self.flushed))?;
         section.read()
     }
 
@@ -186,7 +191,7 @@ impl OpenFile<'_> {
     /// confirm that it will stay.
     pub fn write(&self, content: impl AsRef<[u8]>) -> Result<(), Error> {
         let mut section = Section::enter(self.gate)?;
-        section.admit(&self.pass)?;
+        section.admit(&self.pass, Some(self.flushed))?;
         section.write(content.as_ref())
     }
 }

@@ -33,8 +33,9 @@ use crate::{
     file_system,
 };
 
-/// The longest pause between two looks at a lock that somebody else has.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two looks at a lock that somebody else has. Short, since a holder that writes without a pause
+/// leaves only moments between two of its writes.
+const PAUSE: Duration = Duration::from_millis(1);
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 
@@ -43,6 +44,14 @@ pub(super) struct Section<'a> {
     gate: &'a FileGate,
     directory: OwnedFd,
     fence: File,
+}
+
+/// Which of the fence files that followed each other at one path this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edition {
+    inode: u64,
+    /// Its change time, since an inode is used again.
+    changed: (i64, u64),
 }
 
 /// Reads the mark without the lock: a fence file is whole at any moment.
@@ -127,13 +136,23 @@ impl<'a> Section<'a> {
         parse(self.gate, &mut self.fence)
     }
 
-    /// Judges a pass, and records what it raises. Afterwards the mark is durable, whoever wrote it.
-    pub(super) fn admit(&mut self, pass: &Pass) -> Result<(), Error> {
+    /// Judges a pass, and records what it raises. Afterwards the mark is durable, whoever wrote it; the answer is the fence
+    /// file of which that is known. A flush takes milliseconds, so it is left out if `flushed` is that file.
+    pub(super) fn admit(&mut self, pass: &Pass, flushed: Option<Edition>) -> Result<Edition, Error> {
         match self.mark()?.decide(pass).map_err(|refusal| refusal.at(self.gate.path().display()))? {
-            Decision::Record(mark) => self.record(&mark),
+            Decision::Record(mark) => self.record(&mark)?,
             // Who wrote it may have been killed before its flush.
-            Decision::Admit => self.flush().map_err(|error| self.fault(error)),
+            Decision::Admit if flushed != Some(self.edition()?) => {
+                self.flush().map_err(|error| self.fault(error))?
+            }
+            Decision::Admit => {}
         }
+        self.edition()
+    }
+
+    fn edition(&self) -> Result<Edition, Error> {
+        let stat = fs::fstat(&self.fence).map_err(|error| self.fault(error.into()))?;
+        Ok(Edition { inode: stat.st_ino, changed: (stat.st_ctime, stat.st_ctime_nsec as u64) })
     }
 
     /// Puts this mark in the place of the one that is there.
