@@ -8,3 +8,4 @@ pub mod leased;
 pub mod proxy;
 pub mod server;
 pub mod sim;
+pub mod storm;

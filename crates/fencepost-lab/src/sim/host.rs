@@ -14,18 +14,18 @@ use std::{
 use fencepost::driver::{Fut, Host, Moment};
 use tokio::time::Instant;
 
-/// A small seeded generator (splitmix64, Steele et al. 2014): the whole run draws from one, so a seed replays it.
+/// A small seeded generator (splitmix64, Steele et al. 2014): a run draws from one, so its seed replays it.
 #[derive(Debug)]
-pub(super) struct Dice(Mutex<u64>);
+pub(crate) struct Dice(Mutex<u64>);
 
 impl Dice {
     /// Dice that fall as `seed` says.
-    pub(super) fn new(seed: u64) -> Arc<Self> {
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(seed)))
     }
 
     /// The next 64 bits.
-    pub(super) fn roll(&self) -> u64 {
+    pub(crate) fn roll(&self) -> u64 {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = *state;
@@ -35,7 +35,7 @@ impl Dice {
     }
 
     /// A number below `n`.
-    pub(super) fn below(&self, n: u64) -> u64 {
+    pub(crate) fn below(&self, n: u64) -> u64 {
         self.roll() % n.max(1)
     }
 

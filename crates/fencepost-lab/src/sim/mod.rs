@@ -30,7 +30,8 @@ use crate::{
 };
 
 use driver::{Net, SimDriver, Weather};
-use host::{Clock, Dice, Running, SimHost, spawn};
+pub(crate) use host::Dice;
+use host::{Clock, Running, SimHost, spawn};
 use service::Service;
 use worker::{Believer, worker};
 

@@ -34,6 +34,7 @@ use std::time::Duration;
 
 pub use harness::{Harness, HolderProcess, Hook, LossReport, NotApplicable, Path, Verb};
 pub use stage::Stop;
+pub(crate) use stage::{Verdict, ensure, refused};
 
 use crate::driver::Fut;
 

@@ -36,15 +36,15 @@ impl From<NotApplicable> for Stop {
     }
 }
 
-pub(super) type Verdict = Result<(), Stop>;
+pub(crate) type Verdict = Result<(), Stop>;
 
 /// Fails the case unless `kept`.
-pub(super) fn ensure(kept: bool, broken: impl Into<String>) -> Verdict {
+pub(crate) fn ensure(kept: bool, broken: impl Into<String>) -> Verdict {
     if kept { Ok(()) } else { Err(Stop::Failed(broken.into())) }
 }
 
 /// The other half of an error that is expected.
-pub(super) fn refused<T>(result: Result<T, Error>, what: &str) -> Result<Error, Stop> {
+pub(crate) fn refused<T>(result: Result<T, Error>, what: &str) -> Result<Error, Stop> {
     result.err().ok_or_else(|| Stop::Failed(format!("{what} succeeded")))
 }
 

@@ -30,6 +30,8 @@
 //! *Stale* says that a successor has raised the gate. Until then the write of a holder whose lease is over is accepted,
 //! and that is in order: nobody has begun to rely on its absence.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod file;
 mod mark;
 mod memory;
