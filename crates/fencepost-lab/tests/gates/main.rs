@@ -9,6 +9,7 @@ mod file;
 mod killed;
 mod memory;
 mod owners;
+mod redis;
 mod toy;
 mod traps;
 
@@ -39,6 +40,7 @@ const GATES: &[Gate] = &[
     Gate { name: "memory", storms: 10_000, fresh: memory::fresh },
     // On a disk, where a flush takes milliseconds; `file::trials` has ten thousand more.
     Gate { name: "file", storms: 500, fresh: file::fresh },
+    Gate { name: "redis", storms: 500, fresh: redis::fresh },
     // The gate that the broken ones are made of. It has what the real ones of this crate lack: transactions.
     Gate { name: "toy", storms: 10_000, fresh: || Ok(Box::new(toy::Toy::sound())) },
 ];
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
     trials.extend(traps::trials());
     trials.extend(file::trials());
     trials.extend(owners::trials());
+    trials.extend(redis::trials());
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));
     let conclusion = libtest_mimic::run(&args, trials);
     if is_whole && !every_promise_is_accounted_for(&matrix) {

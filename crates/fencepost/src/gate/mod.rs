@@ -36,6 +36,8 @@ mod file;
 mod mark;
 mod memory;
 mod pass;
+#[cfg(feature = "redis")]
+mod redis;
 mod refusal;
 mod resource;
 
@@ -43,5 +45,7 @@ pub use file::{FileGate, OpenFile};
 pub use mark::{Decision, Mark};
 pub use memory::{MemoryGate, OpenMemory};
 pub use pass::Pass;
+#[cfg(feature = "redis")]
+pub use redis::{OpenRedis, RedisGate};
 pub use refusal::{OtherLineage, Refusal, Stale, unknown_outcome};
 pub use resource::Resource;

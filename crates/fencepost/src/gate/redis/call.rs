@@ -1,0 +1,84 @@
+//! One request to the server and what its answer means.
+
+use tokio::sync::oneshot;
+
+use super::RedisGate;
+use crate::{
+    driver::Fail,
+    error::{Error, ErrorKind},
+    gate::refusal::unknown_outcome,
+    host::Fut,
+    redis::{Command, Reply, Script, one},
+};
+
+impl RedisGate {
+    /// Sends one command.
+    pub(super) async fn ask(&self, command: Command, key: &str) -> Result<Reply, Error> {
+        let transport = self.transport.clone();
+        let asked = async move { one(transport.send(vec![command]).await?) };
+        self.within_patience(Box::pin(asked))
+            .await
+            .map_err(|fail| error(fail, key))
+            .and_then(|reply| sound(reply, key))
+    }
+
+    /// Runs a command of this script.
+    pub(super) async fn run(
+        &self,
+        script: &'static Script,
+        command: Command,
+        key: &str,
+    ) -> Result<Reply, Error> {
+        let transport = self.transport.clone();
+        let asked = async move {
+            let reply = one(transport.send(vec![command.clone()]).await?)?;
+            if !reply.is_error("NOSCRIPT") {
+                return Ok(reply);
+            }
+            one(transport.send(vec![script.spelt_out(&command)]).await?)
+        };
+        self.within_patience(Box::pin(asked))
+            .await
+            .map_err(|fail| error(fail, key))
+            .and_then(|reply| sound(reply, key))
+    }
+
+    /// As a task of the host, which has the clock; so the caller needs no runtime of a certain kind.
+    async fn within_patience(&self, asked: Fut<'static, Result<Reply, Fail>>) -> Result<Reply, Fail> {
+        let (answer, answered) = oneshot::channel();
+        let (host, patience) = (self.host.clone(), self.patience);
+        self.host.spawn(Box::pin(async move {
+            let reply = tokio::select! {
+                biased;
+                reply = asked => reply,
+                () = host.sleep_until(host.now() + patience) => {
+                    Err(Fail::Unknown(format!("no answer within {patience:?}")))
+                }
+            };
+            let _ = answer.send(reply);
+        }));
+        answered.await.unwrap_or_else(|_| Err(Fail::Unknown("the request was given up".into())))
+    }
+}
+
+fn error(fail: Fail, key: &str) -> Error {
+    match fail {
+        Fail::Unknown(why) => unknown_outcome(key).caused_by(why),
+        fail => fail.into(),
+    }
+}
+
+/// The reply, unless it is an error about the mark's key or the connection; those of a gate are for the caller.
+fn sound(reply: Reply, key: &str) -> Result<Reply, Error> {
+    match &reply {
+        Reply::Error { code, .. } if code == "WRONGTYPE" => Err(not_a_mark(key)),
+        Reply::Error { code, .. } if ["STALE", "LINEAGE", "INVALID"].contains(&code.as_str()) => Ok(reply),
+        Reply::Error { .. } => reply.ok().map_err(Error::from),
+        _ => Ok(reply),
+    }
+}
+
+pub(super) fn not_a_mark(key: &str) -> Error {
+    let why = "the key holds something other than the mark of a gate: move it away";
+    Error::new(ErrorKind::Invalid, format!("{why}, key={key}"))
+}
