@@ -45,6 +45,24 @@ fn drivers_know_neither_the_engine_nor_each_other_nor_users_of_theirs() {
 }
 
 #[test]
+fn gates_know_neither_drivers_nor_the_engine() {
+    for (path, text) in sources("crates/fencepost/src/gate") {
+        for word in ["drivers", "engine", "locker", "claim", "lease"] {
+            assert!(!text.contains(&format!("crate::{word}")), "{path} imports crate::{word}");
+            assert!(!text.contains(&format!("    {word}::")), "{path} imports crate::{word}");
+        }
+        assert!(!text.contains("tokio::time"), "{path} has a timer");
+        assert!(!text.contains("Instant::now"), "{path} has a clock");
+        let is_of_redis = path.contains("/gate/redis/");
+        assert!(is_of_redis || !text.contains("crate::redis"), "{path} knows Redis");
+    }
+    let gates = sources("crates/fencepost/src/gate");
+    let deciding = |text: &str| text.contains("token < highest");
+    let own: Vec<_> = gates.iter().filter(|(_, text)| deciding(text)).map(|(path, _)| path).collect();
+    assert!(own.len() == 1 && own[0].ends_with("gate/mark.rs"), "more than one file decides: {own:?}");
+}
+
+#[test]
 fn the_engine_knows_no_backend() {
     for (path, text) in sources("crates/fencepost/src/engine") {
         assert!(!text.contains("drivers"), "{path} names a driver");
@@ -73,6 +91,15 @@ fn every_test_that_an_invariant_names_exists() {
         }
     }
     assert!(named >= 10);
+    let broken = read("crates/fencepost-lab/tests/gates/broken.rs");
+    let faults = map.split('`').filter_map(|word| word.strip_prefix("broken::")).filter(|name| *name != "x");
+    let faults: Vec<_> = faults.collect();
+    assert!(faults.len() >= 5);
+    for name in faults {
+        let is_there =
+            broken.contains(&format!("{name}: ")) || broken.contains(&format!("broken::{name}_is_caught"));
+        assert!(is_there, "no broken gate is called {name}");
+    }
 }
 
 #[test]

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! **What a lock cannot do.** No lock, on any backend, stops a holder that is paused past its deadline from acting late.
-//! Only the protected resource can, by rejecting a [token](Token) lower than the highest it has seen.
+//! Only the protected resource can, by rejecting a [token](Token) lower than the highest it has seen:
+//! that is a [gate].
 
 mod claim;
 mod connect;

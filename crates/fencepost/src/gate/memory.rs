@@ -88,7 +88,7 @@ pub struct OpenMemory<'a, T> {
 }
 
 impl<T> OpenMemory<'_, T> {
-    /// Changes the value in one step with the check. Nobody else comes between, so keep it short.
+    /// Changes the value in one step with the check. Nobody else comes between, so keep it short. If it panics, the value stays as it left it.
     ///
     /// # Errors
     ///

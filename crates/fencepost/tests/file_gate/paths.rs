@@ -38,6 +38,7 @@ fn only_a_regular_file_is_protected() {
     assert!(Command::new("mkfifo").arg(place.path()).status().unwrap().success());
     assert_refused(place.gate().open(pass(1)), ErrorKind::Invalid, "regular file");
     fs::remove_file(place.path()).unwrap();
+    assert!(place.names().is_empty(), "a refusal left a fence file");
     place.write(1, "text").unwrap();
 }
 

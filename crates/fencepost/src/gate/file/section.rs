@@ -96,6 +96,12 @@ impl<'a> Section<'a> {
             let why = format!("file locks cannot be trusted on {kind}: protect a file on a local disk");
             return Err(Error::new(ErrorKind::Unsupported, format!("{why}, path={}", gate.path().display())));
         }
+        // Before a fence file is made, which would be in the way of the file's owner.
+        let owner = data(gate, &directory)?.map(|data| (data.st_uid, data.st_gid));
+        let user = geteuid().as_raw();
+        if let Some((uid, gid)) = owner.filter(|(uid, _)| user != 0 && *uid != user) {
+            return Err(fault::another_owner(&gate.path(), uid, gid));
+        }
         let name = gate.fence_name();
         let fault = |error: Errno| fault::of(&gate.directory.join(&name), error.into());
         let mut patience = gate.patience;
@@ -119,7 +125,7 @@ impl<'a> Section<'a> {
 
     /// In a directory that others may write to, the fence could be theirs.
     fn trust(&self, fence: &Stat) -> Result<(), Error> {
-        let data = self.data()?;
+        let data = data(self.gate, &self.directory)?;
         let mut trusted =
             [Some(0), Some(geteuid().as_raw()), data.map(|data| data.st_uid)].into_iter().flatten();
         if trusted.any(|uid| uid == fence.st_uid) {
@@ -157,7 +163,7 @@ impl<'a> Section<'a> {
 
     /// Puts this mark in the place of the one that is there.
     pub(super) fn record(&mut self, mark: &Mark) -> Result<(), Error> {
-        let owner = self.data()?.map(|data| (data.st_uid, data.st_gid));
+        let owner = data(self.gate, &self.directory)?.map(|data| (data.st_uid, data.st_gid));
         let mut text = serde_json::to_vec(mark).map_err(|error| self.fault(error.into()))?;
         text.push(b'\n');
         let next = self.draft(&text, PRIVATE, owner)?;
@@ -170,7 +176,7 @@ impl<'a> Section<'a> {
 
     /// The content of the file.
     pub(super) fn read(&self) -> Result<Option<Vec<u8>>, Error> {
-        if self.data()?.is_none() {
+        if data(self.gate, &self.directory)?.is_none() {
             return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -183,24 +189,11 @@ impl<'a> Section<'a> {
 
     /// Puts this content in the place of the one that is there.
     pub(super) fn write(&self, content: &[u8]) -> Result<(), Error> {
-        let before = self.data()?;
+        let before = data(self.gate, &self.directory)?;
         let mode = before.as_ref().map_or(PRIVATE, |data| Mode::from_raw_mode(data.st_mode & 0o7777));
         self.draft(content, mode, before.map(|data| (data.st_uid, data.st_gid)))?;
         self.rename(&self.gate.name)?;
         self.flush().map_err(|error| unknown_outcome(self.gate.path().display()).caused_by(error))
-    }
-
-    /// The file that is protected, if it is there and is one.
-    fn data(&self) -> Result<Option<Stat>, Error> {
-        match fs::statat(&self.directory, &self.gate.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => Ok(Some(stat)),
-                FileType::Symlink => Err(fault::of(&self.gate.path(), Errno::LOOP.into())),
-                _ => Err(fault::not_a_file(&self.gate.path())),
-            },
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(self.fault(error.into())),
-        }
     }
 
     /// Writes and flushes what is to take a file's place.
@@ -253,6 +246,19 @@ impl<'a> Section<'a> {
 
     fn fault(&self, error: io::Error) -> Error {
         fault::of(&self.gate.path(), error)
+    }
+}
+
+/// The file that is protected, if it is there and is one.
+fn data(gate: &FileGate, directory: &OwnedFd) -> Result<Option<Stat>, Error> {
+    match fs::statat(directory, &gate.name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Some(stat)),
+            FileType::Symlink => Err(fault::of(&gate.path(), Errno::LOOP.into())),
+            _ => Err(fault::not_a_file(&gate.path())),
+        },
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(fault::of(&gate.path(), error.into())),
     }
 }
 
