@@ -73,7 +73,9 @@ fn the_engine_knows_no_backend() {
 fn every_scheme_stands_in_the_readme() {
     let readme = read("README.md");
     for scheme in fencepost::SCHEMES {
-        assert!(readme.contains(&format!("| `{scheme}:`")), "{scheme} is missing in the table of backends");
+        let is_named =
+            readme.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{scheme}:")));
+        assert!(is_named, "{scheme} is missing in the table of backends");
     }
 }
 
