@@ -45,6 +45,7 @@ pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error>
         limit: want.wait.map(|wait| core.now() + wait),
         silent_since: core.now(),
         failures: 0,
+        trouble: None,
         is_answered: false,
         holder: None,
         core,
@@ -80,6 +81,8 @@ struct Line {
     /// When the first request was sent that the backend has not answered.
     silent_since: Moment,
     failures: u32,
+    /// The last of them.
+    trouble: Option<Fail>,
     /// Whether the backend has ever said where the claim stands.
     is_answered: bool,
     holder: Option<Holder>,
@@ -141,7 +144,11 @@ impl Line {
             biased;
             answer = request => Ok(answer),
             () = self.over() => Err(self.timeout()),
-            () = patience => Ok(Err(Fail::Unknown("the last request is still unanswered".into()))),
+            () = patience => {
+                // What was said before this request tells more than its silence, which may be a moment's.
+                let silence = || Fail::Unknown("the last request is still unanswered".into());
+                Ok(Err(self.trouble.clone().unwrap_or_else(silence)))
+            }
         }
     }
 
@@ -204,7 +211,7 @@ impl Line {
 
     /// The backend answered: its silence is over.
     fn heard(&mut self, pause: Duration, holder: Option<Holder>) -> Duration {
-        self.failures = 0;
+        (self.failures, self.trouble) = (0, None);
         self.is_answered = true;
         self.holder = holder.or(self.holder.take());
         pause
@@ -226,7 +233,7 @@ impl Line {
             };
             return Err(Error::new(kind, text));
         }
-        self.failures += 1;
+        (self.failures, self.trouble) = (self.failures + 1, Some(fail));
         let step = Duration::from_millis(10) * 2u32.pow(min(self.failures, 6));
         // Half of the step is random, so that many waiters do not return to a healed backend as one.
         let jitter = (self.core.host.random() % 1000) as u32;
