@@ -19,6 +19,9 @@ use crate::{
 /// How long an offer stands before the second in line looks after it. The scripts have the same number.
 pub(super) const OFFER: Duration = Duration::from_millis(500);
 
+/// How long those who lean on one another's asking give it before they ask themselves.
+const ANSWER: Duration = Duration::from_millis(100);
+
 /// A claim's state of the protocol.
 #[derive(Default)]
 pub(super) struct Seat {
@@ -51,6 +54,8 @@ struct Line {
     members: Vec<ClaimId>,
     /// When the server last answered one of those who wait.
     beat: Option<Moment>,
+    /// When one of them last went to ask for all.
+    asked: Option<Moment>,
     stirred: Option<Moment>,
 }
 
@@ -93,9 +98,16 @@ impl Routes {
         if !leans {
             return None;
         }
-        let beat = self.tables().lines.get(key).and_then(|line| line.beat)?;
-        let left = (beat + heartbeat).since(now);
-        (!left.is_zero()).then_some(left)
+        let mut tables = self.tables();
+        let line = tables.lines.get_mut(key)?;
+        // Those who lean on one answer come to the end of their patience as one; the first of them asks for all.
+        let is_asked_for = line.asked.map_or(Duration::ZERO, |at| (at + ANSWER).since(now));
+        let left = (line.beat? + heartbeat).since(now).max(is_asked_for);
+        if left.is_zero() {
+            line.asked = Some(now);
+            return None;
+        }
+        Some(left)
     }
 
     /// The server has answered one of those who wait for the lock of this key.
