@@ -55,6 +55,8 @@ local function set_aside(member)
   local number = redis.call('ZSCORE', QUEUE, member)
   redis.call('ZREM', QUEUE, member)
   redis.call('ZADD', ASIDE, number, member)
+  -- Perhaps nobody comes any more to prolong or remove it.
+  redis.call('PEXPIRE', ASIDE, 2 * LONGEST_BEAT)
 end
 
 -- Whether the locker of this member has not been heard of for too long.

@@ -83,6 +83,13 @@ if not redis.call('ZSCORE', QUEUE, me) then
   redis.call('HSET', WHO, me, owner)
 end
 local is_late_beat = is_lapsed(me) and 1 or 0
+-- A line that is never empty would keep for ever who was set aside and never came, and when each locker was last heard.
+for _, member in ipairs(redis.call('ZRANGE', ASIDE, 0, 3)) do
+  if is_lapsed(member) then
+    forget(member)
+  end
+end
+redis.call('ZREMRANGEBYSCORE', BEAT, '-inf', now - 1)
 redis.call('ZADD', BEAT, now + beat, locker)
 for _, key in ipairs({ QUEUE, ASIDE, BEAT, WHO }) do
   redis.call('PEXPIRE', key, 2 * LONGEST_BEAT)
