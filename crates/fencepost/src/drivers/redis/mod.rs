@@ -115,8 +115,12 @@ impl Redis {
                 transport.name()
             )));
         }
-        set.clone().ok()?;
-        let lineage = match (&options.lineage, found.clone().ok()?.text()) {
+        let found = found.clone().ok()?;
+        if found == Reply::Nil {
+            // Else it matters to nobody: a server whose memory is full can still be looked at, and freed of a lock.
+            set.clone().ok()?;
+        }
+        let lineage = match (&options.lineage, found.text()) {
             (Some(named), _) => named.clone(),
             (None, Some(found)) => found.to_owned(),
             (None, None) => fresh,
