@@ -120,9 +120,7 @@ impl std::str::FromStr for Url {
         };
         let mut params = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| invalid("an option after the ? has no value; write key=value"))?;
+            let (key, value) = pair.split_once('=').ok_or_else(|| invalid(no_value(pair)))?;
             let key = decode(key)?;
             if params.insert(key.clone(), decode(value)?).is_some() {
                 return Err(invalid(&format!("the option {key:?} is given twice")));
@@ -134,6 +132,14 @@ impl std::str::FromStr for Url {
             path: decode(path)?,
             params,
         })
+    }
+}
+
+fn no_value(pair: &str) -> &'static str {
+    if pair.contains('@') {
+        "a question mark stands before the @; escape special characters of a password as %XX, ? as %3F"
+    } else {
+        "an option after the ? has no value; write key=value"
     }
 }
 

@@ -55,6 +55,11 @@ impl Credentials {
     /// Takes the authority of a URL apart, `[user[:password]@]host[:port],…`, and the options `password_file=` and
     /// `password_env=`. A file `systemd:NAME` is the systemd credential of that name.
     pub(crate) fn from_url(url: &mut Url, port: u16) -> Result<(Self, Vec<Address>), Error> {
+        if !url.authority.contains('@') && url.path.contains('@') {
+            return Err(invalid(
+                "invalid url: a slash stands before the @; escape special characters of a password as %XX, / as %2F",
+            ));
+        }
         let (who, hosts) = url.authority.rsplit_once('@').unwrap_or(("", &url.authority));
         let addresses = hosts.split(',').map(|host| address(host, port)).collect::<Result<Vec<_>, _>>()?;
         let (user, password) = match who.split_once(':') {

@@ -104,7 +104,7 @@ impl Inner {
             () = self.host.sleep_until(self.host.now() + CONNECT_LIMIT) => {
                 let name = self.options.name();
                 let hint = if self.options.tls.is_some() { "; if it does not speak TLS, write redis://" } else { "" };
-                let text = format!("{name} did not accept a connection within {CONNECT_LIMIT:?}{hint}");
+                let text = format!("{name} did not answer within {CONNECT_LIMIT:?}{hint}");
                 Err(Fail::Unavailable(text))
             }
         }

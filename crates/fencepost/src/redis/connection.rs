@@ -300,6 +300,9 @@ fn opening(options: &Options, protocol: ProtocolVersion, error: &RedisError) -> 
         Some(code @ ("WRONGPASS" | "NOAUTH" | "NOPERM")) => {
             Fail::Denied(format!("{name} refuses the user or password: {code}"))
         }
+        Some("ERR") if error.detail().is_some_and(|said| said.contains("DB index")) => {
+            Fail::Invalid(format!("{name} has no database of this number; give a smaller one, such as 0"))
+        }
         Some(code) => match fail(code, error.detail().unwrap_or_default()) {
             Fail::Internal(said) => Fail::Invalid(format!("{name} refused the connection: {said}")),
             other => other,
@@ -307,8 +310,11 @@ fn opening(options: &Options, protocol: ProtocolVersion, error: &RedisError) -> 
         None if error.kind() == redis::ErrorKind::AuthenticationFailed => {
             Fail::Denied(format!("{name} refuses the user or password"))
         }
-        None if error.kind() == redis::ErrorKind::Parse => Fail::Invalid(strange(options)),
-        None => Fail::Unavailable(format!("{name} closed the connection: {error}{}", hint(options))),
+        None if error.kind() == redis::ErrorKind::Parse && !is_cut(error) => Fail::Invalid(strange(options)),
+        None if error.to_string().contains("fatal alert") => Fail::Denied(format!(
+            "{name} refuses us in TLS; give cert= and key= of an authority that it trusts: {error}"
+        )),
+        None => Fail::Unavailable(format!("{name} closed the connection: {}{}", why(error), hint(options))),
     })
 }
 
@@ -331,7 +337,17 @@ fn pack(command: &Command) -> Cmd {
 
 /// The connection broke while a reply was awaited: the command may have been carried out.
 fn unanswered(error: &RedisError) -> Fail {
-    Fail::Unknown(format!("the connection to redis broke: {error}"))
+    Fail::Unknown(format!("the connection to redis broke: {}", why(error)))
+}
+
+/// Whether a reply was cut in the middle, which is no proof against the server.
+fn is_cut(error: &RedisError) -> bool {
+    error.kind() == redis::ErrorKind::Parse && error.to_string().contains("end of input")
+}
+
+/// The error in one line.
+fn why(error: &RedisError) -> String {
+    if is_cut(error) { "a reply was cut short".into() } else { error.to_string().replace('\n', " ") }
 }
 
 fn reply(value: Value) -> Reply {

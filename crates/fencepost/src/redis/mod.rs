@@ -53,7 +53,11 @@ pub async fn driver(
 pub(crate) fn fail(code: &str, text: &str) -> Fail {
     let said = format!("redis says: {code} {text}");
     match code {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => Fail::Denied(said),
+        "NOAUTH" | "WRONGPASS" => Fail::Denied(said),
+        // Within a script the code is a general one.
+        "ERR" | "NOPERM" if code == "NOPERM" || text.starts_with("The user executing the script can't") => Fail::Denied(format!(
+            "the user lacks a right; grant the keys (by default ~lock:* and ~{{lock:*), channels and commands that docs/redis.md names: {said}"
+        )),
         "WRONGTYPE" => Fail::Invalid(
             "the key is no plain string: another client's lock of another kind, such as Redisson's hash; give the lock another name or prefix".into(),
         ),
