@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc as reply};
+use std::sync::{Arc, Mutex, PoisonError, mpsc as reply};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -68,11 +68,13 @@ struct Command {
 }
 
 /// What the connections look at and count.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     to_server: Lane,
     to_client: Lane,
     connections: AtomicU64,
+    /// Where new connections lead.
+    upstream: Mutex<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -95,11 +97,16 @@ impl Proxy {
     /// When no port or no thread can be had.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         let port = Port::free()?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            to_server: Lane::default(),
+            to_client: Lane::default(),
+            connections: AtomicU64::new(0),
+            upstream: Mutex::new(upstream),
+        });
         let (commands, inbox) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(async { listen(port.addr()) })?;
-        let run = run(listener, upstream, inbox, Arc::clone(&shared));
+        let run = run(listener, inbox, Arc::clone(&shared));
         let thread =
             std::thread::Builder::new().name("lab-proxy".into()).spawn(move || runtime.block_on(run))?;
         Ok(Self { port, commands: Some(commands), shared, thread: Some(thread) })
@@ -134,6 +141,11 @@ impl Proxy {
     /// Whatever listening reports. The port was not free for others during the cut.
     pub fn heal(&self) -> io::Result<()> {
         self.accept(true)
+    }
+
+    /// Leads new connections elsewhere, as an address does that moves with a failover. Those that exist stay.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
     /// How many bytes were passed on in one direction.
@@ -181,12 +193,7 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(1024)
 }
 
-async fn run(
-    listener: TcpListener,
-    upstream: SocketAddr,
-    mut commands: mpsc::UnboundedReceiver<Command>,
-    shared: Arc<Shared>,
-) {
+async fn run(listener: TcpListener, mut commands: mpsc::UnboundedReceiver<Command>, shared: Arc<Shared>) {
     let addr = listener.local_addr();
     let mut listener = Some(listener);
     let mut connections = JoinSet::new();
@@ -215,7 +222,7 @@ async fn run(
             },
             accepted = accepted => if let Ok((client, _)) = accepted {
                 shared.connections.fetch_add(1, Ordering::Relaxed);
-                connections.spawn(serve(client, upstream, Arc::clone(&shared)));
+                connections.spawn(serve(client, Arc::clone(&shared)));
             },
             Some(_) = connections.join_next() => {}
         }
@@ -223,7 +230,8 @@ async fn run(
 }
 
 /// One connection, until both of its directions have ended or one of them closes it.
-async fn serve(client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>) -> Result<(), Closed> {
+async fn serve(client: TcpStream, shared: Arc<Shared>) -> Result<(), Closed> {
+    let upstream = *shared.upstream.lock().unwrap_or_else(PoisonError::into_inner);
     let server = TcpStream::connect(upstream).await.map_err(|_| Closed)?;
     client.set_nodelay(true).and(server.set_nodelay(true)).map_err(|_| Closed)?;
     let (from_client, to_client) = client.into_split();

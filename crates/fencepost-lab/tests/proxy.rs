@@ -245,3 +245,16 @@ fn a_server_that_does_not_listen_closes_the_connection() {
     let _server = TcpListener::bind(nobody.addr()).unwrap();
     expect_silence(&mut connect(&proxy));
 }
+
+#[test]
+fn new_connections_lead_elsewhere() {
+    let (proxy, mut old) = start();
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.lead_to(elsewhere.local_addr().unwrap());
+    let mut new = connect(&proxy);
+    let (mut met, _) = elsewhere.accept().unwrap();
+    met.write_all(b"there").unwrap();
+    expect(&mut new, "there");
+    old.write_all(b"here").unwrap();
+    expect(&mut old, "here");
+}
