@@ -88,12 +88,12 @@ fn not_taken(error: &Error, lock: &str, at: &str, global: &Global, wanted: &Want
     if error.kind() != ErrorKind::Timeout {
         return report::error(error);
     }
-    let owner = error.holder().and_then(|holder| holder.owner.as_ref());
     if !global.quiet {
         let wait = wanted.wait.filter(|wait| !wait.is_zero());
-        let mut text = match owner {
-            // In the words of `status`.
-            Some(owner) => format!("lock={lock} is held by {owner} for {}, at {at}", view::ago(owner)),
+        // In the words of `status`.
+        let mut text = match error.holder().map(|holder| &holder.owner) {
+            Some(Some(owner)) => format!("lock={lock} is held by {owner} for {}, at {at}", view::ago(owner)),
+            Some(None) => format!("lock={lock} is held by somebody who left no record, at {at}"),
             None if wait.is_none() => format!("lock={lock} is held, at {at}"),
             // Perhaps nobody holds it: the backend may not have answered in that time.
             None => format!("lock={lock} was not taken in time, at {at}"),
