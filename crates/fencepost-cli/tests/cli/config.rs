@@ -113,7 +113,7 @@ fn broken() {
         said.says(78, &[&["the config file is broken at", &format!("path={path}")], parts].concat());
     }
     for (text, part) in
-        [("url = ''", "it has no scheme"), ("url = 'redis://u:hunter2@h'", "\"redis\" is not known")]
+        [("url = ''", "it has no scheme"), ("url = 'nope://u:hunter2@h'", "\"nope\" is not known")]
     {
         let path = write(&world, "home/.config", text);
         let said = backend(&world, "", &[]);
@@ -157,7 +157,7 @@ fn this_machine_only() {
 
 fn password() {
     let world = World::local();
-    for url in ["redis://u:hunter2@h/0", "lab://:hunter2@127.0.0.1:1?lease=claim", "nope://u:hunter2@h"] {
+    for url in ["redis://u:hunter2@h/zero", "lab://:hunter2@127.0.0.1:1?lease=claim", "nope://u:hunter2@h"] {
         let said = backend(&world, &format!("--url {url}"), &[]);
         assert_eq!(said.code, 78, "{said:?}");
         assert!(!said.err.contains("hunter2"), "{said:?}");

@@ -7,7 +7,9 @@
 use std::io::Read;
 
 use fencepost_lab::checker::{Rule, Rules, judge};
+use fencepost_lab::history::Kind;
 use fencepost_lab::leased::Control;
+use fencepost_lab::server::{ignored, redis};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
@@ -35,19 +37,26 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("backend_frozen_while_waiting", frozen_while_waiting),
         ("backend_frozen_at_the_end", frozen_at_the_end),
     ];
-    let both = |(name, test): Test| {
-        ["claim", "session"].map(|lease| {
-            Trial::test(format!("lease_{name}_{lease}"), move || {
+    let each = |(name, test): Test| {
+        let redis = redis::installed();
+        ["claim", "session", "redis"].map(|lease| {
+            let found = redis.clone().map(drop);
+            let (name, skip) = (format!("lease_{name}_{lease}"), lease == "redis" && ignored(&found));
+            let run = move || {
+                if lease == "redis" {
+                    found?;
+                }
                 test(lease);
                 Ok(())
-            })
+            };
+            Trial::test(name, run).with_ignored_flag(skip)
         })
     };
-    tests.into_iter().flat_map(both).collect()
+    tests.into_iter().flat_map(each).collect()
 }
 
-const TTL: u64 = 2_000_000_000;
-const RUN: &str = "run --ttl 2s --history history --events events x --";
+const TTL: u64 = 3_000_000_000;
+const RUN: &str = "run --ttl 3s --history history --events events x --";
 
 /// A lease so long that a job that ends soon after a loss was ended neither by its deadline nor by the next renewal.
 const LONG: &str = "run --ttl 9s --grace 500ms --history history --events events x --";
@@ -80,10 +89,19 @@ fn deadline(world: &World) -> u64 {
         .expect("a lease")
 }
 
+/// When the last renewal of the first run that succeeded came back.
+fn last_renewal(world: &World) -> u64 {
+    let history = world.history();
+    let lane = &history.first().expect("it was recorded").lane;
+    let renewals = history.iter().filter(|event| event.lane == *lane && event.kind == Kind::Renew);
+    renewals.filter(|event| event.deadline_ns.is_some()).map(|event| event.t_ns).max().expect("a renewal")
+}
+
 /// The job died in time after a fault that was in force at `fault`: answers when.
 fn died_in_time(world: &World, fault: u64) -> u64 {
     let dead = world.scene.tree_is_dead();
     is_before(dead, fault + TTL, "end of the lease", fault);
+    is_before(dead, last_renewal(world) + TTL, "lease's last renewal and its length", fault);
     is_before(dead, deadline(world), "deadline", fault);
     dead
 }
@@ -227,7 +245,7 @@ fn supervisor_killed(lease: &str) {
     next.said().quiet(0);
     is_before(dead, world.scene.read("next"), "start of the next command", fault);
     is_in_order(&world, 2);
-    until("no process", || (world.scene.processes().len() == 1).then_some(()));
+    until("no process", || (world.scene.processes().len() == world.backend().processes()).then_some(()));
 }
 
 fn supervisor_stopped(lease: &str) {
@@ -246,7 +264,7 @@ fn supervisor_stopped(lease: &str) {
 }
 
 fn freeze(world: &World) -> u64 {
-    world.backend().server.lock().expect("no panic").pause().expect("it runs");
+    world.backend().pause();
     sys::now()
 }
 

@@ -1,5 +1,5 @@
-//! The real `fencepost` command, from its command line: over the embedded engine, and over the leased test backend with
-//! all that can happen to a lease.
+//! The real `fencepost` command, from its command line: over the embedded engine, and over the leased test backend and a
+//! real redis-server with all that can happen to a lease.
 //!
 //! The binary has roles: without arguments of its own it is the test runner, as `role:…` it is the backend's server or
 //! one of the jobs. Every process of a test has the test's directory in its environment and ends with it.
@@ -13,6 +13,7 @@ mod sys;
 #[path = "../run/worker.rs"]
 mod worker;
 
+mod backend;
 mod config;
 mod events;
 mod held;
@@ -22,6 +23,8 @@ mod lease;
 mod local;
 mod look;
 mod pages;
+mod redis;
+mod redis_input;
 mod roots;
 mod stall;
 mod terminal;
@@ -33,7 +36,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        Some("role:server") => world::serve(),
+        Some("role:server") => backend::serve(),
         Some("role:tree") => worker::tree(arguments.next().as_deref()),
         Some("role:leaf") => worker::leaf(&arguments.next().expect("a name")),
         Some("role:count") => worker::count_signals(),
@@ -60,6 +63,8 @@ fn main() -> ExitCode {
                 local::trials(),
                 look::trials(),
                 pages::trials(),
+                redis::trials(),
+                redis_input::trials(),
                 roots::trials(),
                 terminal::trials(),
                 wait::trials(),

@@ -2,45 +2,28 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fencepost_lab::history::{self, Event};
-use fencepost_lab::leased::{Control, Remote, Server};
-use fencepost_lab::proxy::Proxy;
-use fencepost_lab::server::Process;
+use fencepost_lab::leased::Control;
+use fencepost_lab::server::redis;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::Value;
 
-use crate::scene::{Scene, me, note, until};
+use crate::backend::Backend;
+use crate::scene::{Scene, until};
 
 pub(crate) const FENCEPOST: &str = env!("CARGO_BIN_EXE_fencepost");
 
 pub(crate) struct World {
     pub(crate) scene: Scene,
     pub(crate) url: String,
-    pub(crate) leased: Option<Leased>,
+    pub(crate) leased: Option<Backend>,
     started: AtomicU32,
-}
-
-/// The leased backend: its server is a process of its own, reached through a proxy.
-pub(crate) struct Leased {
-    pub(crate) server: std::sync::Mutex<Process>,
-    pub(crate) proxy: Proxy,
-    remote: Remote,
-}
-
-/// The role of the leased backend's server. It ends with the test that started it.
-pub(crate) fn serve() -> ExitCode {
-    let server = Server::start().expect("a port");
-    note("server", server.addr());
-    loop {
-        std::thread::park();
-    }
 }
 
 impl World {
@@ -51,20 +34,25 @@ impl World {
         Self::at(scene, url, None)
     }
 
-    /// The leased backend; `lease` is `claim` or `session`.
+    /// A backend with leases: the test backend with leases of a `claim` or of a `session`, or `redis`.
     pub(crate) fn leased(lease: &str) -> Self {
+        if lease == "redis" {
+            return Self::redis(redis::Options::default());
+        }
         let scene = Scene::new();
-        let mut server = Command::new(me());
-        server.arg("role:server").env("SCENE", scene.path());
-        let server = Process::spawn(server, &scene.path().join("server.log")).expect("it starts");
-        let address: SocketAddr = scene.read("server");
-        let proxy = Proxy::start(address).expect("a port");
-        let url = format!("lab://{}?lease={lease}", proxy.addr());
-        let leased = Leased { server: server.into(), proxy, remote: Remote::new(address) };
-        Self::at(scene, url, Some(leased))
+        let backend = Backend::leased(&scene);
+        let url = format!("lab://{}?lease={lease}", backend.proxy.addr());
+        Self::at(scene, url, Some(backend))
     }
 
-    fn at(scene: Scene, url: String, leased: Option<Leased>) -> Self {
+    /// A redis-server.
+    pub(crate) fn redis(options: redis::Options) -> Self {
+        let backend = Backend::redis(options);
+        let url = format!("redis://{}", backend.proxy.addr());
+        Self::at(Scene::new(), url, Some(backend))
+    }
+
+    fn at(scene: Scene, url: String, leased: Option<Backend>) -> Self {
         fs::create_dir(scene.path().join("home")).expect("the directory is ours");
         let run = scene.path().join("run");
         fs::create_dir(&run).expect("the directory is ours");
@@ -75,8 +63,8 @@ impl World {
         self.scene.path().join(name)
     }
 
-    pub(crate) fn backend(&self) -> &Leased {
-        self.leased.as_ref().expect("this world has the leased backend")
+    pub(crate) fn backend(&self) -> &Backend {
+        self.leased.as_ref().expect("this world has a backend with leases")
     }
 
     /// The command with words and arguments, in an environment that is all ours and in a session without a terminal:
@@ -157,12 +145,12 @@ impl World {
     }
 
     pub(crate) fn control(&self, control: Control) {
-        self.backend().remote.send(control).expect("the server answers");
+        self.backend().control(control);
     }
 
     /// Every process that was started for this test has ended, and no handle and no ticket is left.
     pub(crate) fn nothing_is_left(&self) {
-        let servers = usize::from(self.leased.is_some());
+        let servers = self.leased.as_ref().map_or(0, Backend::processes);
         until("no process", || (self.scene.processes().len() == servers).then_some(()));
         assert_eq!(files_in(&self.path("run/fencepost")), [""; 0]);
         let locks = fs::read_dir(self.path("root")).into_iter().flatten().filter_map(Result::ok);

@@ -1,0 +1,143 @@
+//! What the tests share: a server, lockers, time, and what can be read from the server itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fencepost::driver::Host;
+use fencepost::{Error, Guard, Locker, Moment, SystemHost, blocking};
+use fencepost_lab::server::redis::{Options, Redis};
+
+/// Long enough that nothing of a test runs out by itself.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(crate) fn server() -> Redis {
+    Redis::start(Options::default()).expect("redis-server starts")
+}
+
+pub(crate) fn server_with(options: Options) -> Redis {
+    Redis::start(options).expect("redis-server starts")
+}
+
+pub(crate) fn locker(url: &str) -> Locker {
+    blocking::wait(Locker::connect(url)).expect("the server answers")
+}
+
+pub(crate) fn host() -> Arc<dyn Host> {
+    Arc::new(SystemHost)
+}
+
+pub(crate) fn now() -> Moment {
+    SystemHost.now()
+}
+
+/// Time that has to pass while nothing happens: it cannot be polled for.
+pub(crate) fn pass(time: Duration) {
+    thread::sleep(time);
+}
+
+/// Polls until a condition gives something.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = now() + within;
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(now() < end, "not within {within:?}: {what}");
+        pass(ms(2));
+    }
+}
+
+pub(crate) fn take(locker: &Locker, lock: &str, ttl: Duration) -> Guard {
+    blocking::wait(locker.lock(lock).ttl(ttl).wait(LONG).acquire()).expect("the lock")
+}
+
+pub(crate) fn give(guard: Guard) {
+    blocking::wait(guard.release()).expect("it was held");
+}
+
+/// An acquire on a thread of its own.
+pub(crate) struct Waiter(JoinHandle<(Result<Guard, Error>, Moment)>);
+
+impl Waiter {
+    pub(crate) fn start(locker: &Locker, lock: &str, ttl: Duration, wait: Duration) -> Self {
+        let lock = locker.lock(lock).ttl(ttl).wait(wait);
+        Self(thread::spawn(move || {
+            let outcome = blocking::wait(lock.acquire());
+            (outcome, now())
+        }))
+    }
+
+    /// What became of it, and when.
+    pub(crate) fn outcome(self) -> (Result<Guard, Error>, Moment) {
+        self.0.join().expect("it does not panic")
+    }
+
+    #[track_caller]
+    pub(crate) fn granted(self) -> (Guard, Moment) {
+        let (outcome, at) = self.outcome();
+        (outcome.expect("the lock"), at)
+    }
+}
+
+/// Returns once this many stand in line.
+#[track_caller]
+pub(crate) fn in_line(server: &Redis, lock: &str, count: usize) {
+    let key = |end: &str| format!("{{lock:{lock}}}:{end}");
+    let size = |end: &str| server.command::<usize>(&["ZCARD", &key(end)]).expect("it answers");
+    until("in line", LONG, || (size("queue") + size("aside") == count).then_some(()));
+}
+
+/// How often the server has carried out each command, and how long one took at most on average, in microseconds.
+pub(crate) fn calls(server: &Redis) -> BTreeMap<String, u64> {
+    let info: String = server.command(&["INFO", "commandstats"]).expect("it answers");
+    let line = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    info.lines().filter_map(line).collect()
+}
+
+/// The keys that should be gone when nobody holds or waits. The last token, the lineage and the mark of a claim that was given
+/// up stay on purpose, the mark for as long as a request may be under way.
+fn residue(server: &Redis) -> Vec<String> {
+    let keys: Vec<String> = server.command(&["KEYS", "*lock:*"]).expect("it answers");
+    let stays = |key: &String| key.ends_with(":token") || key.ends_with("/lineage") || key.contains(":left:");
+    keys.into_iter().filter(|key| !stays(key)).collect()
+}
+
+/// Nothing is left, at the latest when the leases of this length are over.
+#[track_caller]
+pub(crate) fn nothing_is_left(server: &Redis, ttl: Duration) {
+    only_left(server, ttl, &[]);
+}
+
+/// Nothing is left but what is known of waiters who died, and that not for long.
+#[track_caller]
+pub(crate) fn nothing_stays(server: &Redis, ttl: Duration) {
+    only_left(server, ttl, &[":aside", ":beat", ":who", ":queue"]);
+    for key in residue(server) {
+        let left: i64 = server.command(&["PTTL", &key]).expect("it answers");
+        assert!(left != -1 && left <= 60_000, "{key} stays for {left} ms");
+    }
+}
+
+#[track_caller]
+fn only_left(server: &Redis, ttl: Duration, but: &[&str]) {
+    let end = now() + ttl + ms(1000);
+    loop {
+        let mut left = residue(server);
+        left.retain(|key| !but.iter().any(|end| key.ends_with(end)));
+        if left.is_empty() {
+            return;
+        }
+        assert!(now() < end, "left behind: {left:?}");
+        pass(ms(5));
+    }
+}
