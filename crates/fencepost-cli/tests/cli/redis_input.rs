@@ -15,12 +15,13 @@ use crate::redis::{SECRET, trial};
 use crate::world::{Said, World};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("redis_input_unreached", unreached),
         ("redis_input_no_redis", no_redis),
         ("redis_input_wrong_password", wrong_password),
         ("redis_input_password_sources", sources),
         ("redis_input_special_characters", special),
+        ("redis_input_echoed_password", echoed),
         ("redis_input_wrong_role", wrong_role),
         ("redis_input_tls", tls),
         ("redis_input_urls", urls),
@@ -119,6 +120,9 @@ fn sources() {
     refused(&world, &with_file(&path), 78, &["cannot read the password file", &path.display().to_string()]);
     fs::write(&path, "").expect("ours");
     refused(&world, &with_file(&path), 78, &["first line is empty"]);
+    refused(&world, &with_file(&world.path("home")), 78, &["cannot read the password file: Is a directory"]);
+    fs::write(&path, b"s3cr\xff\n").expect("ours");
+    refused(&world, &with_file(&path), 78, &["cannot read the password file", "UTF-8"]);
     refused(&world, &format!("redis://{address}?password_env=NO_SUCH"), 78, &["password_env", "NO_SUCH"]);
     refused(&world, &format!("redis://:{SECRET}@{address}?password_env=HOME"), 78, &["twice"]);
     refused(&world, &format!("redis://{address}?password_file=systemd:x"), 78, &["CREDENTIALS_DIRECTORY"]);
@@ -166,6 +170,19 @@ fn special() {
     }
     let events = fs::read_to_string(world.path("events")).expect("it was written");
     assert!(!events.contains("s3cr"), "{events}");
+}
+
+/// A server that repeats what it does not understand: the login, for one.
+fn echoed() {
+    let world = World::local();
+    let extra = ["HELLO", "AUTH"].map(|name| format!("rename-command {name} \"\"")).to_vec();
+    let server = Redis::start(Options { extra, ..Options::default() }).expect("it starts");
+    refused(
+        &world,
+        &server.url_as("jobs", SECRET),
+        78,
+        &["refused the connection", "unknown command 'AUTH'"],
+    );
 }
 
 fn wrong_role() {

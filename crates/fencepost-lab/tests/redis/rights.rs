@@ -16,6 +16,7 @@ pub(crate) const TESTS: Tests = &[
     ("without_channels_the_lock_is_passed_on_by_asking", mute),
     ("without_tracking_a_deletion_is_told_by_the_renewal", untracked),
     ("without_info_and_config_nothing_fails", no_info),
+    ("without_hello_all_is_done_by_asking", no_hello),
     ("without_companion_keys_it_is_denied", no_companions),
 ];
 
@@ -118,6 +119,14 @@ fn no_info() {
     let server = with("jobs on nopass ~* &* +@all -info -config -client|setname");
     assert!(live(&server, "jobs") < ms(100));
     assert_eq!(calls(&server).get("config|get"), None, "nobody asks for what may be forbidden");
+}
+
+/// As of a proxy or a server that knows no RESP3: nothing can be pushed.
+fn no_hello() {
+    let extra = vec!["rename-command HELLO \"\"".into()];
+    let server = server_with(Options { extra, password: Some("any".into()), ..Options::default() });
+    let took = live(&server, "default");
+    assert!(took < ms(150), "{took:?}");
 }
 
 fn no_companions() {

@@ -121,7 +121,7 @@ pub(crate) fn nothing_is_left(server: &Redis, ttl: Duration) {
 /// Nothing is left but what is known of waiters who died, and that not for long.
 #[track_caller]
 pub(crate) fn nothing_stays(server: &Redis, ttl: Duration) {
-    only_left(server, ttl, &[":aside", ":beat", ":who", ":queue"]);
+    only_left(server, ttl, &[":aside", ":beat", ":who", ":queue", ":offer"]);
     for key in residue(server) {
         let left: i64 = server.command(&["PTTL", &key]).expect("it answers");
         assert!(left != -1 && left <= 60_000, "{key} stays for {left} ms");

@@ -291,8 +291,10 @@ enum Opening {
 
 fn opening(options: &Options, protocol: ProtocolVersion, error: &RedisError) -> Opening {
     let name = options.name();
+    // The crate knows the sentence of older servers only, which quotes the name in another way.
+    let is_unknown = error.detail().is_some_and(|said| said.starts_with("unknown command"));
     if error.kind() == redis::ErrorKind::RESP3NotSupported
-        || (protocol == ProtocolVersion::RESP3 && error.code() == Some("NOPROTO"))
+        || (protocol == ProtocolVersion::RESP3 && (error.code() == Some("NOPROTO") || is_unknown))
     {
         return Opening::NoHello;
     }

@@ -51,6 +51,8 @@ pub async fn driver(
 
 /// What a server's error means for the request that it answers.
 pub(crate) fn fail(code: &str, text: &str) -> Fail {
+    // Redis repeats the arguments of a command that it does not know, and a password may be one of them.
+    let text = text.split(", with args beginning").next().unwrap_or_default();
     let said = format!("redis says: {code} {text}");
     match code {
         "NOAUTH" | "WRONGPASS" => Fail::Denied(said),
