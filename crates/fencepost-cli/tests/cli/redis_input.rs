@@ -175,14 +175,13 @@ fn special() {
 /// A server that repeats what it does not understand: the login, for one.
 fn echoed() {
     let world = World::local();
-    let extra = ["HELLO", "AUTH"].map(|name| format!("rename-command {name} \"\"")).to_vec();
-    let server = Redis::start(Options { extra, ..Options::default() }).expect("it starts");
-    refused(
-        &world,
-        &server.url_as("jobs", SECRET),
-        78,
-        &["refused the connection", "unknown command 'AUTH'"],
-    );
+    let address = listen(|mut stream| {
+        let said = format!("-ERR unknown command 'AUTH', with args beginning with: '{SECRET}' \r\n");
+        while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0)
+            && stream.write_all(said.as_bytes()).is_ok()
+        {}
+    });
+    refused(&world, &format!("redis://:{SECRET}@{address}"), 78, &["unknown command 'AUTH'"]);
 }
 
 fn wrong_role() {

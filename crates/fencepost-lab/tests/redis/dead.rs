@@ -105,6 +105,7 @@ fn insert(server: &Redis, place: &str, count: u64, beat_in_ms: i64) {
     server.command::<i64>(&words).expect("it does as it is told");
 }
 
+/// A thousand who will never come, ahead of one who will.
 fn thousand(beat_in_ms: i64) {
     const COUNT: u64 = 1000;
     let server = server();
@@ -112,7 +113,7 @@ fn thousand(beat_in_ms: i64) {
     let held = take(&a, "x", LONG);
     insert(&server, "queue", COUNT, beat_in_ms);
     let next = Waiter::start(&b, "x", LONG, LONG);
-    in_line_at_most(&server, COUNT as usize + 1);
+    living_is_last_of(&server, COUNT as usize + 1);
     server.command::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]).expect("it answers");
     server.command::<()>(&["CONFIG", "SET", "slowlog-max-len", "10000"]).expect("it answers");
     server.command::<()>(&["SLOWLOG", "RESET"]).expect("it answers");
@@ -142,7 +143,7 @@ fn thousand(beat_in_ms: i64) {
     give(guard);
 }
 
-fn in_line_at_most(server: &Redis, count: usize) {
+fn living_is_last_of(server: &Redis, count: usize) {
     until("the living one in line", LONG, || {
         let size: usize = server.command(&["HLEN", "{lock:x}:who"]).expect("it answers");
         let living: Vec<String> =

@@ -94,7 +94,7 @@ pub(crate) fn in_line(server: &Redis, lock: &str, count: usize) {
     until("in line", LONG, || (size("queue") + size("aside") == count).then_some(()));
 }
 
-/// How often the server has carried out each command, and how long one took at most on average, in microseconds.
+/// How often the server has carried out each command.
 pub(crate) fn calls(server: &Redis) -> BTreeMap<String, u64> {
     let info: String = server.command(&["INFO", "commandstats"]).expect("it answers");
     let line = |line: &str| {
