@@ -139,7 +139,7 @@ fn read_config(path: &Path) -> Result<Option<Config>, String> {
 }
 
 /// Whether the authority of a URL carries a password.
-fn shows_password(url: &str) -> bool {
+pub(crate) fn shows_password(url: &str) -> bool {
     let authority = url.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
     authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }

@@ -5,3 +5,6 @@
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
+
+/// The client library, in the version that the types of this crate are of.
+pub use sqlx;

@@ -223,19 +223,22 @@ CREATE OR REPLACE FUNCTION public.fencepost_highest(resource text) RETURNS bigin
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS 'SELECT g.highest FROM fencepost.guard g WHERE g.resource = $1';
 
--- Waits for the transactions that were admitted, as a fence does.
-CREATE OR REPLACE FUNCTION public.fencepost_rebind(resource text, lineage text, highest numeric DEFAULT NULL) RETURNS void
+-- Waits for the transactions that were admitted, as a fence does. Returns what was recorded before.
+CREATE OR REPLACE FUNCTION public.fencepost_rebind(
+    resource text, lineage text, highest numeric DEFAULT NULL, OUT highest_before bigint, OUT lineage_before text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended(fencepost_rebind.resource, 5073410938432513));
-    UPDATE fencepost.guard g SET highest = fencepost_rebind.highest, lineage = fencepost_rebind.lineage
-    WHERE g.resource = fencepost_rebind.resource;
+    PERFORM pg_advisory_xact_lock(fencepost.key(fencepost_rebind.resource));
+    SELECT g.highest, g.lineage INTO highest_before, lineage_before
+    FROM fencepost.guard g WHERE g.resource = fencepost_rebind.resource;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'FP004', MESSAGE = format(
             'no token was ever shown for this resource: check its name, or fence it first, resource=%s', resource),
             DETAIL = jsonb_build_object('resource', resource)::text;
     END IF;
+    UPDATE fencepost.guard g SET highest = fencepost_rebind.highest, lineage = fencepost_rebind.lineage
+    WHERE g.resource = fencepost_rebind.resource;
 END
 $function$;
 

@@ -17,9 +17,10 @@ pub fn explain(error: sqlx::Error) -> Error {
             Some(database) => said(database),
             None => Error::new(ErrorKind::Internal, database.message()),
         },
-        sqlx::Error::Io(why) => {
-            Error::new(ErrorKind::Unavailable, format!("the database was not reached, or the connection broke: {why}"))
-        }
+        sqlx::Error::Io(why) => Error::new(
+            ErrorKind::Unavailable,
+            format!("the database was not reached, or the connection broke: {why}"),
+        ),
         sqlx::Error::Tls(why) => Error::new(
             ErrorKind::Unavailable,
             format!("no encrypted connection to the database, check sslmode and the certificates: {why}"),
@@ -34,9 +35,10 @@ pub fn explain(error: sqlx::Error) -> Error {
         sqlx::Error::Configuration(why) => {
             Error::new(ErrorKind::Invalid, format!("the database's url is not valid: {why}"))
         }
-        sqlx::Error::Protocol(why) => {
-            Error::new(ErrorKind::Unavailable, format!("what answers is not PostgreSQL, or breaks its protocol: {why}"))
-        }
+        sqlx::Error::Protocol(why) => Error::new(
+            ErrorKind::Unavailable,
+            format!("what answers is not PostgreSQL, or breaks its protocol: {why}"),
+        ),
         other => Error::new(ErrorKind::Internal, format!("sqlx failed: {other}")),
     };
     meaning.caused_by(error)
@@ -47,18 +49,24 @@ fn said(database: &PgDatabaseError) -> Error {
     let (code, message) = (database.code(), database.message());
     let as_it_is = |kind| Error::new(kind, format!("the database refused: {message}"));
     match code {
-        "FP001" | "FP002" | "FP003" | "FP004" => refusal(code, database).unwrap_or_else(|| as_it_is(ErrorKind::Internal)),
+        "FP001" | "FP002" | "FP003" | "FP004" => {
+            refusal(code, database).unwrap_or_else(|| as_it_is(ErrorKind::Internal))
+        }
         "40001" | "40P01" => Error::new(
             ErrorKind::Unavailable,
             format!("the transaction gave way to another one: repeat the whole of it, code={code}"),
         ),
         "55P03" | "57014" => Error::new(
             ErrorKind::Unavailable,
-            format!("the time limit was over: another transaction may hold the gate, repeat or end that one, code={code}"),
+            format!(
+                "the time limit was over: another transaction may hold the gate, repeat or end that one, code={code}"
+            ),
         ),
         "25006" => Error::new(
             ErrorKind::Unsupported,
-            format!("the gate cannot be raised here, use a transaction on the primary that may write: {message}"),
+            format!(
+                "the gate cannot be raised here, use a transaction on the primary that may write: {message}"
+            ),
         ),
         "42883" | "42P01" | "3F000" if message.contains("fencepost") => Error::new(
             ErrorKind::Unsupported,

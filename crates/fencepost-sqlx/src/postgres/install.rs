@@ -56,7 +56,8 @@ impl Installed {
         let tables = ask(connection, tables.into()).await?;
         let tables = tables.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(broken)?;
         let marks = ask(connection, "SELECT pg_catalog.count(*) FROM fencepost.guard".into()).await?;
-        let marks: i64 = marks.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.try_get(0)).map_err(broken)?;
+        let marks: i64 =
+            marks.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.try_get(0)).map_err(broken)?;
         Ok(Self { tables, marks: marks.unsigned_abs() })
     }
 }

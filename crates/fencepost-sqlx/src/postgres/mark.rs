@@ -63,24 +63,29 @@ pub async fn marks(connection: &mut PgConnection, prefix: &str) -> Result<Vec<(R
 }
 
 /// Sets the mark of a resource to what an operator knows to be right, a lower one too, as after a move to locks of
-/// another lineage. Only the owner of the gate may. Waits for the transactions that were admitted.
+/// another lineage; and returns the one that was there. Only the owner of the gate may. Waits for the transactions that
+/// were admitted.
 ///
 /// # Errors
 ///
 /// As [`mark`]; `Invalid` if no token was ever shown for this resource.
-pub async fn rebind(connection: &mut PgConnection, resource: &str, mark: &Mark) -> Result<(), Error> {
+pub async fn rebind(connection: &mut PgConnection, resource: &str, mark: &Mark) -> Result<Mark, Error> {
     let resource: Resource = resource.parse()?;
     let (name, lineage) = (literal(resource.as_str()), optional(mark.lineage.as_ref()));
     let highest = mark.highest.map_or("NULL".into(), |highest| highest.to_string());
-    run(connection, format!("SELECT public.fencepost_rebind({name}, {lineage}, {highest}::numeric)")).await
+    let columns = format!("{name}, highest_before::text, lineage_before");
+    let question =
+        format!("SELECT {columns} FROM public.fencepost_rebind({name}, {lineage}, {highest}::numeric)");
+    let rows = ask(connection, question).await?;
+    Ok(rows.iter().map(read).next().transpose()?.map(|(_, mark)| mark).unwrap_or_default())
 }
 
 async fn select(connection: &mut PgConnection, condition: &str) -> Result<Vec<(Resource, Mark)>, Error> {
     let question = format!("SELECT resource, highest::text, lineage FROM fencepost.guard {condition}");
-    ask(connection, question).await?.iter().map(row).collect()
+    ask(connection, question).await?.iter().map(read).collect()
 }
 
-fn row(row: &PgRow) -> Result<(Resource, Mark), Error> {
+fn read(row: &PgRow) -> Result<(Resource, Mark), Error> {
     let broken = |error| Error::new(ErrorKind::Internal, "the gate's table cannot be read").caused_by(error);
     let text = |column: usize| row.try_get::<Option<String>, _>(column).map_err(broken);
     let highest = text(1)?.map(|number| number.parse::<Token>()).transpose()?;

@@ -32,4 +32,3 @@ pub use begin::begin;
 pub use error::explain;
 pub use install::{INSTALL, Installed, UNINSTALL, grant, install, uninstall};
 pub use mark::{admit, fence, mark, marks, rebind};
-pub use sqlx;
