@@ -24,7 +24,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("takeover::many_first_transactions_of_a_new_holder_all_pass", many_first),
 ];
 
-const STOCK: &str = "CREATE TABLE stock (n int); INSERT INTO stock VALUES (100); SELECT fencepost_protect('stock', 'a')";
+const STOCK: &str =
+    "CREATE TABLE stock (n int); INSERT INTO stock VALUES (100); SELECT fencepost_protect('stock', 'a')";
 
 fn stalled_and_commits(world: World) {
     world.run(async {
@@ -75,7 +76,11 @@ fn late_write(world: World) {
         stale(admit(&mut tx, "a", token(41)).await, 41, 42);
         tx.rollback().await.unwrap();
         // Nor by going around.
-        refused(send(&mut late, "UPDATE stock SET n = 99").await, "FP003", &["table=public.stock resource=a"]);
+        refused(
+            send(&mut late, "UPDATE stock SET n = 99").await,
+            "FP003",
+            &["table=public.stock resource=a"],
+        );
         assert_eq!(world.psql("TABLE stock"), "50");
     });
 }
@@ -96,7 +101,11 @@ fn busy_holder(world: World) {
                         let mut tx = match begin(&pool, "a", token(41)).await {
                             Ok(tx) => tx,
                             Err(error) => {
-                                assert_eq!(error.stale().map(|stale| stale.highest), Some(token(42)), "{error}");
+                                assert_eq!(
+                                    error.stale().map(|stale| stale.highest),
+                                    Some(token(42)),
+                                    "{error}"
+                                );
                                 return;
                             }
                         };

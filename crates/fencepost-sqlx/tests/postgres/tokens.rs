@@ -1,9 +1,6 @@
 //! What the gate records, and whom it lets through.
 
-use fencepost::{
-    ErrorKind, Lineage,
-    gate::Mark,
-};
+use fencepost::{ErrorKind, Lineage, gate::Mark};
 use fencepost_sqlx::postgres::{admit, begin, fence, mark, marks, rebind};
 
 use crate::{
@@ -70,11 +67,16 @@ fn lineages(world: World) {
         let recorded = mark(connection, "a").await.unwrap();
         assert_eq!(recorded.lineage, Some(Lineage::new("old 'n' \\ gold")));
         for number in [1, 41, 99] {
-            let error = fails(admit(connection, "a", of_lineage(number, "new")).await, ErrorKind::OtherLineage, &[]);
+            let error =
+                fails(admit(connection, "a", of_lineage(number, "new")).await, ErrorKind::OtherLineage, &[]);
             let other = error.other_lineage().unwrap();
             assert_eq!((other.presented.as_str(), other.recorded.as_str()), ("new", "old 'n' \\ gold"));
         }
-        refused(send(connection, "SELECT fencepost_fence('a', 99, 'new')").await, "FP002", &["presented=new"]);
+        refused(
+            send(connection, "SELECT fencepost_fence('a', 99, 'new')").await,
+            "FP002",
+            &["presented=new"],
+        );
         // Without one a token is compared by its number alone.
         admit(connection, "a", token(41)).await.unwrap();
         stale(admit(connection, "a", token(40)).await, 40, 41);
@@ -111,7 +113,10 @@ fn restored(world: World) {
         stale(fence(connection, "a", token(1)).await, 1, 9_000_000);
         let hint = "SELECT fencepost_fence('a', 1)";
         let error = send(connection, hint).await.unwrap_err();
-        let hint = error.as_database_error().unwrap().downcast_ref::<fencepost_sqlx::sqlx::postgres::PgDatabaseError>();
+        let hint = error
+            .as_database_error()
+            .unwrap()
+            .downcast_ref::<fencepost_sqlx::sqlx::postgres::PgDatabaseError>();
         let hint = hint.hint().unwrap();
         assert!(hint.contains("--above") && hint.contains("fencepost_rebind"), "{hint}");
         fence(connection, "a", token(9_000_001)).await.unwrap();
@@ -137,7 +142,17 @@ fn no_dead_row(world: World) {
 fn names(world: World) {
     world.run(async {
         let connection = &mut world.connect().await;
-        let names = ["o'hara", r"back\slash", r"\'; DROP TABLE fencepost.guard; --", "日本/语", "a b", "$1", "%s", "e\u{301}", "é"];
+        let names = [
+            "o'hara",
+            r"back\slash",
+            r"\'; DROP TABLE fencepost.guard; --",
+            "日本/语",
+            "a b",
+            "$1",
+            "%s",
+            "e\u{301}",
+            "é",
+        ];
         for (name, number) in names.into_iter().zip(1..) {
             // Also where a backslash escapes in every literal.
             done(connection, "SET standard_conforming_strings = off").await;

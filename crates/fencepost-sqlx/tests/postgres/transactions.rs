@@ -41,7 +41,10 @@ fn clean_session(world: World) {
         tx.commit().await.unwrap();
         let tx = begin(&pool, "a", token(42)).await.unwrap();
         drop(tx);
-        assert_eq!(value(&mut *pool.acquire().await.unwrap(), "pg_current_xact_id_if_assigned()").await, None);
+        assert_eq!(
+            value(&mut *pool.acquire().await.unwrap(), "pg_current_xact_id_if_assigned()").await,
+            None
+        );
     });
 }
 
@@ -173,7 +176,11 @@ fn time_limit(world: World) {
         admit(&mut stalled, "a", token(41)).await.unwrap();
         for limit in ["SET lock_timeout = '100ms'", "RESET lock_timeout; SET statement_timeout = '100ms'"] {
             done(&mut successor, limit).await;
-            fails(fence(&mut successor, "a", token(42)).await, ErrorKind::Unavailable, &["the time limit was over"]);
+            fails(
+                fence(&mut successor, "a", token(42)).await,
+                ErrorKind::Unavailable,
+                &["the time limit was over"],
+            );
         }
         stalled.commit().await.unwrap();
         fence(&mut successor, "a", token(42)).await.unwrap();
@@ -187,7 +194,11 @@ fn read_only(world: World) {
         let mut tx = connection.begin_with("BEGIN READ ONLY").await.unwrap();
         // It may read under a token that is known, and keeps a successor waiting.
         fence(&mut tx, "a", token(41)).await.unwrap();
-        fails(fence(&mut tx, "a", token(42)).await, ErrorKind::Unsupported, &["on the primary that may write"]);
+        fails(
+            fence(&mut tx, "a", token(42)).await,
+            ErrorKind::Unsupported,
+            &["on the primary that may write"],
+        );
     });
 }
 

@@ -49,10 +49,9 @@ impl Place {
                 Ok(Self::File { gate, name: path.to_owned() })
             }
             #[cfg(feature = "postgres")]
-            Some(("postgres" | "postgresql", _)) => {
-                Database::new(&url, source, args.wait)
-                    .map(|database| Self::Postgres(Box::new(database))).map_err(config)
-            }
+            Some(("postgres" | "postgresql", _)) => Database::new(&url, source, args.wait)
+                .map(|database| Self::Postgres(Box::new(database)))
+                .map_err(config),
             _ => {
                 let known = if cfg!(feature = "postgres") {
                     "postgres://host/database or file:/path"
