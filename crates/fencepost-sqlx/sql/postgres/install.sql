@@ -13,8 +13,7 @@
 --   fencepost_unprotect(table)
 --   fencepost_rebind(resource, lineage [, highest]) for the owner: set what the gate has recorded
 --
--- SQLSTATEs of our own: FP001 stale, FP002 another lineage, FP003 not admitted, FP004 unknown resource. DETAIL
--- has the facts as JSON.
+-- SQLSTATEs of our own: FP001 stale, FP002 another lineage, FP003 not admitted. DETAIL has the facts as JSON.
 
 SET LOCAL client_min_messages = warning;
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -229,16 +228,12 @@ CREATE OR REPLACE FUNCTION public.fencepost_rebind(
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
+    PERFORM fencepost.check_resource(fencepost_rebind.resource);
     PERFORM pg_advisory_xact_lock(fencepost.key(fencepost_rebind.resource));
     SELECT g.highest, g.lineage INTO highest_before, lineage_before
     FROM fencepost.guard g WHERE g.resource = fencepost_rebind.resource;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'FP004', MESSAGE = format(
-            'no token was ever shown for this resource: check its name, or fence it first, resource=%s', resource),
-            DETAIL = jsonb_build_object('resource', resource)::text;
-    END IF;
-    UPDATE fencepost.guard g SET highest = fencepost_rebind.highest, lineage = fencepost_rebind.lineage
-    WHERE g.resource = fencepost_rebind.resource;
+    INSERT INTO fencepost.guard VALUES (fencepost_rebind.resource, fencepost_rebind.highest, fencepost_rebind.lineage)
+    ON CONFLICT ON CONSTRAINT guard_pkey DO UPDATE SET highest = excluded.highest, lineage = excluded.lineage;
 END
 $function$;
 

@@ -49,7 +49,7 @@ fn said(database: &PgDatabaseError) -> Error {
     let (code, message) = (database.code(), database.message());
     let as_it_is = |kind| Error::new(kind, format!("the database refused: {message}"));
     match code {
-        "FP001" | "FP002" | "FP003" | "FP004" => {
+        "FP001" | "FP002" | "FP003" => {
             refusal(code, database).unwrap_or_else(|| as_it_is(ErrorKind::Internal))
         }
         "40001" | "40P01" => Error::new(
@@ -104,8 +104,7 @@ fn refusal(code: &str, database: &PgDatabaseError) -> Option<Error> {
             let lineage = |key| text(key).map(Lineage::new);
             OtherLineage { presented: lineage("presented")?, recorded: lineage("recorded")? }.into()
         }
-        "FP003" => Refusal::NotAdmitted,
-        _ => Refusal::UnknownResource,
+        _ => Refusal::NotAdmitted,
     };
     Some(refusal.at(text("resource").unwrap_or("unknown")))
 }

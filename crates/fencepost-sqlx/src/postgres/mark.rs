@@ -68,7 +68,7 @@ pub async fn marks(connection: &mut PgConnection, prefix: &str) -> Result<Vec<(R
 ///
 /// # Errors
 ///
-/// As [`mark`]; `Invalid` if no token was ever shown for this resource.
+/// As [`mark`].
 pub async fn rebind(connection: &mut PgConnection, resource: &str, mark: &Mark) -> Result<Mark, Error> {
     let resource: Resource = resource.parse()?;
     let (name, lineage) = (literal(resource.as_str()), optional(mark.lineage.as_ref()));

@@ -16,7 +16,8 @@
 //! In a transaction of your own call [`admit`] before its first read. That takes the isolation level READ COMMITTED, or a
 //! token that the gate has seen before: see [`fence`].
 //!
-//! Nothing depends on the session and nothing is prepared, so all of it works through PgBouncer's transaction pooling.
+//! Nothing depends on the session and nothing is prepared, so all of it works through PgBouncer's transaction pooling. (To
+//! connect through it sqlx needs `PgConnectOptions::extra_float_digits(None)`, or PgBouncer `ignore_startup_parameters`.)
 //!
 //! What fails with [`ErrorKind::Unavailable`](fencepost::ErrorKind) may be repeated, with the whole transaction:
 //! the database was not reached, or it gave way to another transaction (serialization failure, deadlock, a time limit).

@@ -53,6 +53,10 @@ fn tokens(world: World) {
                 assert_eq!(refused(error, code, &[part]).kind(), ErrorKind::Invalid, "{given}");
             }
         }
+        for given in ["0", "-1", "9223372036854775808"] {
+            let error = send(connection, &format!("SELECT fencepost_rebind('a', NULL, {given})")).await;
+            assert_eq!(explain(error.unwrap_err()).kind(), ErrorKind::Invalid, "{given}");
+        }
         fails(fence(connection, "a", token(u64::MAX)).await, ErrorKind::Invalid, &["9223372036854775807"]);
         fence(connection, "a", token(i64::MAX.unsigned_abs())).await.unwrap();
         // As an accepted token's column is read by everybody, it is whole.
@@ -66,7 +70,7 @@ fn resources(world: World) {
         let connection = &mut world.connect().await;
         let long = format!("'{}'", "x".repeat(256));
         for given in ["''", "NULL", "E'a\\nb'", "E'a\\u0085b'", &long] {
-            for call in ["fence(@, 1)", "admit(@, 1)"] {
+            for call in ["fence(@, 1)", "admit(@, 1)", "rebind(@, NULL, 1)"] {
                 let error = send(connection, &format!("SELECT fencepost_{}", call.replace('@', given))).await;
                 assert_eq!(
                     refused(error, "22023", &["invalid resource"]).kind(),

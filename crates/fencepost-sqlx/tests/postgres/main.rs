@@ -1,7 +1,9 @@
 //! The gate in a real PostgreSQL, one database a test.
 
+mod examples;
 mod input;
 mod install;
+mod pooled;
 mod protect;
 mod roles;
 mod takeover;
@@ -34,15 +36,20 @@ fn main() -> ExitCode {
         Postgres::start(options).map(Arc::new).map_err(|error| error.to_string())
     });
     let tests = [
-        input::TESTS,
-        install::TESTS,
-        protect::TESTS,
-        roles::TESTS,
-        takeover::TESTS,
-        tokens::TESTS,
-        transactions::TESTS,
+        (skip, input::TESTS),
+        (skip, install::TESTS),
+        (skip, protect::TESTS),
+        (skip, roles::TESTS),
+        (skip, takeover::TESTS),
+        (skip, tokens::TESTS),
+        (skip, transactions::TESTS),
+        (skip || pooled::missing(), pooled::TESTS),
+        (skip, examples::PSQL),
+        (skip || examples::python_is_missing(), examples::PYTHON),
     ];
-    let trials = tests.concat().into_iter().map(|(name, test)| {
+    let trials =
+        tests.into_iter().flat_map(|(skip, tests)| tests.iter().map(move |&(name, test)| (skip, name, test)));
+    let trials = trials.map(|(skip, name, test)| {
         let server = server.clone();
         let run = move || {
             test(World::new(server.map_err(Failed::from)?));

@@ -87,8 +87,10 @@ fn lineages(world: World) {
 fn rebound(world: World) {
     world.run(async {
         let connection = &mut world.connect().await;
-        let unknown = rebind(connection, "a", &Mark::default()).await;
-        fails(unknown, ErrorKind::Invalid, &["no token was ever shown", "resource=a"]);
+        // One that no token was shown for yet can be prepared.
+        let ready = Mark { highest: Some(token(5)), lineage: None };
+        assert_eq!(rebind(connection, "b", &ready).await.unwrap(), Mark::default());
+        stale(fence(connection, "b", token(4)).await, 4, 5);
         fence(connection, "a", of_lineage(900, "old")).await.unwrap();
         let old = mark(connection, "a").await.unwrap();
         let new = Mark { highest: None, lineage: Some(Lineage::new("new")) };
@@ -101,7 +103,7 @@ fn rebound(world: World) {
         rebind(connection, "a", &lower).await.unwrap();
         admit(connection, "a", of_lineage(3, "third")).await.unwrap();
         let third = Mark { highest: Some(token(3)), lineage: Some(Lineage::new("third")) };
-        assert_eq!(marks(connection, "").await.unwrap(), [("a".parse().unwrap(), third)]);
+        assert_eq!(marks(connection, "a").await.unwrap(), [("a".parse().unwrap(), third)]);
     });
 }
 

@@ -59,7 +59,8 @@ impl Database {
             }
         }
         let options = format!("{place}?{}", kept.join("&")).parse::<PgConnectOptions>();
-        let mut options = options.map_err(postgres::explain)?.statement_cache_capacity(0);
+        // A PgBouncer refuses the one parameter that sqlx sends unasked.
+        let mut options = options.map_err(postgres::explain)?.extra_float_digits(None);
         if let Some(password) = password {
             options = options.password(&password);
         }
