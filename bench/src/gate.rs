@@ -55,7 +55,7 @@ fn work(runtime: &Runtime, pools: &[PgPool], is_gated: bool) -> Outcome<()> {
     let tasks: Vec<_> =
         pools.iter().cloned().enumerate().map(|(id, pool)| runtime.spawn(turn(pool, id, is_gated))).collect();
     for task in tasks {
-        runtime.block_on(task)??;
+        runtime.block_on(task)?.map_err(|error| error.to_string())?;
     }
     Ok(())
 }
