@@ -7,7 +7,11 @@ use super::sql::{ask, identifier, run};
 
 /// The statements that install the gate, to be run as one transaction (`psql -1`): for those who keep their schema in
 /// migrations.
-pub const INSTALL: &str = include_str!("../../sql/postgres/install.sql");
+pub const INSTALL: &str = concat!(
+    include_str!("../../sql/postgres/gate.sql"),
+    "\n",
+    include_str!("../../sql/postgres/protect.sql")
+);
 
 /// The statements that remove the gate with every mark and every trigger, to be run as one transaction.
 pub const UNINSTALL: &str = include_str!("../../sql/postgres/uninstall.sql");

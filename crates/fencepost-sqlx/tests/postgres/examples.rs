@@ -1,43 +1,17 @@
 //! The examples of other languages, as their readers would run them.
 
-use std::{
-    path::PathBuf,
-    process::{Command, Output},
-};
+use std::path::PathBuf;
+use std::process::{Command, Output};
 
-use fencepost_lab::server::{Missing, ignored, require};
+use fencepost_lab::server::{ignored, peers};
 
 use crate::{Test, world::World};
 
 pub(crate) const PSQL: &[Test] = &[("examples::psql", psql)];
 pub(crate) const PYTHON: &[Test] = &[("examples::python", python)];
 
-/// A Python that has psycopg.
-fn interpreter() -> Result<PathBuf, Missing> {
-    let python = require("python3", "python3-psycopg")?;
-    let has_it = Command::new(&python)
-        .args(["-c", "import psycopg"])
-        .output()
-        .is_ok_and(|tried| tried.status.success());
-    // Debian's own, where another one comes first in the path.
-    let debian = PathBuf::from("/usr/bin/python3");
-    let debian_has_it = || {
-        Command::new(&debian)
-            .args(["-c", "import psycopg"])
-            .output()
-            .is_ok_and(|tried| tried.status.success())
-    };
-    if has_it {
-        Ok(python)
-    } else if debian_has_it() {
-        Ok(debian)
-    } else {
-        require("the module psycopg of python3", "python3-psycopg")
-    }
-}
-
 pub(crate) fn python_is_missing() -> bool {
-    ignored(&interpreter())
+    ignored(&peers::python("psycopg"))
 }
 
 fn example(name: &str) -> PathBuf {
@@ -83,9 +57,9 @@ fn psql(world: World) {
 }
 
 fn python(world: World) {
-    let program = interpreter().expect("it is installed");
+    let psycopg = peers::python("psycopg").expect("it is installed");
     let ship = |token: &str| {
-        let mut python = Command::new(&program);
+        let mut python = psycopg.command();
         python.arg(example("ship.py")).arg(world.url());
         python.env("FENCEPOST_LOCK", "orders/4821").env("FENCEPOST_TOKEN", token);
         python.output().expect("it is installed")

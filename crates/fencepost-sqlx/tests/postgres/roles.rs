@@ -52,6 +52,7 @@ fn application(world: World) {
             "DO $$BEGIN LOCK TABLE fencepost.guard IN EXCLUSIVE MODE; END$$",
             "SELECT fencepost_rebind('a', NULL, 1)",
             "SELECT fencepost.pass('a', 99, NULL)",
+            "SELECT fencepost.note('a')",
             "SELECT fencepost_unprotect('stock')",
             "SELECT fencepost_protect('stock', 'b')",
             "DROP TRIGGER fencepost_insert ON stock",
