@@ -146,7 +146,8 @@ fn limit(shop: &Shop) {
     let mut psql = std::process::Command::new(installed().expect("the server runs").join("psql"));
     let stalled =
         psql.arg(shop.server.url("postgres")).args(["-c", "SELECT fencepost_admit('x', 41), pg_sleep(60)"]);
-    let mut stalled = stalled.stdout(std::process::Stdio::null()).spawn().expect("it is installed");
+    let quiet = std::process::Stdio::null;
+    let mut stalled = stalled.stdout(quiet()).stderr(quiet()).spawn().expect("it is installed");
     crate::scene::until("a stalled holder", || {
         (shop.psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "1").then_some(())
     });

@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("takeover::a_stale_transaction_that_has_passed_ends_before_the_successor_reads", stalled_and_commits),
     ("takeover::a_stale_transaction_that_gives_up_changes_nothing", stalled_and_gives_up),
     ("takeover::the_late_write_is_refused", late_write),
+    ("takeover::a_token_is_looked_at_again_after_the_wait", looked_at_again),
     ("takeover::a_busy_stale_holder_does_not_keep_its_successor_out", busy_holder),
     ("takeover::transactions_of_one_holder_do_not_wait_for_each_other", side_by_side),
     ("takeover::many_first_transactions_of_a_new_holder_all_pass", many_first),
@@ -85,11 +86,28 @@ fn late_write(world: World) {
     });
 }
 
+/// When it asks, it has the highest token that can be seen; a successor is about to commit.
+fn looked_at_again(world: World) {
+    world.run(async {
+        let pool = world.pool(4).await;
+        fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
+        let successor = begin(&pool, "a", token(42)).await.unwrap();
+        let mut other = world.connect().await;
+        let (admitted, fenced, ()) =
+            tokio::join!(begin(&pool, "a", token(41)), fence(&mut other, "a", token(41)), async {
+                world.waiting(2).await;
+                successor.commit().await.unwrap();
+            });
+        stale(admitted, 41, 42);
+        stale(fenced, 41, 42);
+    });
+}
+
 /// Its transactions overlap: at no moment is there none that has passed.
 fn busy_holder(world: World) {
     world.run(async {
         let pool = world.pool(8).await;
-        fence(&mut *pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
+        fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
         let (passed, is_over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let runtime = tokio::runtime::Handle::current();
         let workers: Vec<_> = (0..6)
@@ -134,7 +152,7 @@ fn busy_holder(world: World) {
 fn side_by_side(world: World) {
     world.run(async {
         let pool = world.pool(3).await;
-        fence(&mut *pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
+        fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
         let mut open = Vec::new();
         for _ in 0..3 {
             let mut tx = begin(&pool, "a", token(41)).await.unwrap();

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
 fn clean_session(world: World) {
     world.run(async {
         let pool = world.pool(1).await;
-        fence(&mut *pool.acquire().await.unwrap(), "a", token(42)).await.unwrap();
+        fence(&mut pool.acquire().await.unwrap(), "a", token(42)).await.unwrap();
         for _ in 0..3 {
             stale(begin(&pool, "a", token(41)).await, 41, 42);
             let connection = &mut *pool.acquire().await.unwrap();
@@ -41,10 +41,7 @@ fn clean_session(world: World) {
         tx.commit().await.unwrap();
         let tx = begin(&pool, "a", token(42)).await.unwrap();
         drop(tx);
-        assert_eq!(
-            value(&mut *pool.acquire().await.unwrap(), "pg_current_xact_id_if_assigned()").await,
-            None
-        );
+        assert_eq!(value(&mut pool.acquire().await.unwrap(), "pg_current_xact_id_if_assigned()").await, None);
     });
 }
 
@@ -206,7 +203,7 @@ fn read_only(world: World) {
 fn fixed_snapshot(world: World) {
     world.run(async {
         let pool = world.pool(2).await;
-        fence(&mut *pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
+        fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
         for level in ["REPEATABLE READ", "SERIALIZABLE"] {
             for resource in ["a", "new"] {
                 let statement = format!("BEGIN ISOLATION LEVEL {level}");
