@@ -6,6 +6,7 @@
 
 mod crowd;
 mod detour;
+mod gate;
 mod handover;
 mod library;
 mod outcome;
@@ -77,6 +78,7 @@ fn measure(cli: &Cli) -> Outcome<()> {
     detour::measure(&mut table, &memory, effort)?;
     handover::measure(&mut table, &memory, effort)?;
     crowd::measure(&mut table, &memory, effort)?;
+    gate::measure(&mut table, effort)?;
     table.print();
     Ok(())
 }

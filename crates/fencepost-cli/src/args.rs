@@ -1,11 +1,15 @@
 //! The command line, as data. Everything else takes it from here already checked.
 
+mod gate;
+
 use std::{ffi::OsString, ops::Deref, path::PathBuf, time::Duration};
 
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use fencepost::{Level, LockName, Token};
 
 use crate::duration;
+
+pub(crate) use gate::{Gate, GateCommand, Pass, Rebind, Show};
 
 /// What every command takes stands apart, so that a command's own options come first.
 const EVERYWHERE: &str = "Options of every command";
@@ -76,6 +80,8 @@ pub(crate) enum Command {
     Watch(Defined<Status>),
     /// Take a lock away from its holder, and print a token higher than the holder's
     ForceUnlock(Defined<ForceUnlock>),
+    /// Show a token at the gate of a database or a file, and look after gates
+    Gate(Defined<Gate>),
     /// Print a completion script for a shell
     Completions(Defined<Completions>),
     /// Print the manual page

@@ -139,9 +139,10 @@ fn read_config(path: &Path) -> Result<Option<Config>, String> {
 }
 
 /// Whether the authority of a URL carries a password.
-fn shows_password(url: &str) -> bool {
+pub(crate) fn shows_password(url: &str) -> bool {
     let authority = url.split_once("//").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or(""));
-    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+    let password = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    password.is_some_and(|(_, password)| !password.is_empty())
 }
 
 #[cfg(test)]
@@ -153,6 +154,7 @@ mod tests {
         assert!(shows_password("redis://u:p@h/0"));
         assert!(shows_password("redis://:p@h"));
         assert!(!shows_password("redis://u@h:6379"));
+        assert!(!shows_password("postgres://u:@h:5432/d"));
         assert!(!shows_password("local:/a:b@c"));
     }
 }

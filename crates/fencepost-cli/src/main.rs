@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use commands::{held, hold, pages, run as job, unlock, view};
+use commands::{gate, held, hold, pages, run as job, unlock, view};
 
 fn main() -> ExitCode {
     let code = match Cli::try_parse() {
@@ -38,6 +38,7 @@ fn perform(cli: &Cli) -> u8 {
         Command::Ls(args) => view::ls(global, args),
         Command::Watch(args) => view::watch(global, args),
         Command::ForceUnlock(args) => unlock::force_unlock(global, args),
+        Command::Gate(args) => gate::gate(global, args),
         Command::Completions(args) => pages::completions(args),
         Command::Man(args) => pages::man(args),
     }

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod hold;
 pub(crate) mod pages;

@@ -16,6 +16,7 @@ mod worker;
 mod backend;
 mod config;
 mod events;
+mod gate;
 mod held;
 mod hold;
 mod input;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
             let trials = [
                 config::trials(),
                 events::trials(),
+                gate::trials(),
                 held::trials(),
                 hold::trials(),
                 input::trials(),

@@ -9,6 +9,7 @@ mod file;
 mod killed;
 mod memory;
 mod owners;
+mod postgres;
 mod redis;
 mod toy;
 mod traps;
@@ -41,6 +42,7 @@ const GATES: &[Gate] = &[
     // On a disk, where a flush takes milliseconds; `file::trials` has ten thousand more.
     Gate { name: "file", storms: 500, fresh: file::fresh },
     Gate { name: "redis", storms: 500, fresh: redis::fresh },
+    Gate { name: "postgres", storms: 500, fresh: postgres::fresh },
     // The gate that the broken ones are made of. It has what the real ones of this crate lack: transactions.
     Gate { name: "toy", storms: 10_000, fresh: || Ok(Box::new(toy::Toy::sound())) },
 ];
