@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fencepost::{Error, Holder, Locker, Owner, Status, blocking::wait};
+use fencepost::{About, Error, Holder, LeaseKind, Locker, Owner, Status, blocking::wait};
 use nix::{libc, sys::stat::fstat};
 use serde_json::{Value, json};
 
@@ -87,17 +87,20 @@ fn print(all: &[Status], as_json: bool, locker: &Locker) -> io::Result<()> {
         if as_json {
             writeln!(out, "{}", as_value(status, &locker.about().backend))?;
         } else {
-            write!(out, "{}", as_text(status, &locker.about().backend))?;
+            write!(out, "{}", as_text(status, locker.about()))?;
         }
     }
     out.flush()
 }
 
 /// Names the backend: root and other users lock in different places, and wonder why they do not exclude each other.
-fn as_text(status: &Status, backend: &str) -> String {
+fn as_text(status: &Status, about: &About) -> String {
+    let backend = &about.backend;
     let mut text = match &status.holder {
         None => format!("{}\tfree, at {backend}", status.lock),
-        Some(holder) => format!("{}\theld by {}, at {backend}", status.lock, holder_text(holder)),
+        Some(holder) => {
+            format!("{}\theld by {}, at {backend}", status.lock, holder_text(holder, about.lease))
+        }
     };
     for owner in &status.waiters {
         let owner = owner.as_ref().map_or("somebody".into(), |owner| format!("{owner} for {}", ago(owner)));
@@ -106,7 +109,7 @@ fn as_text(status: &Status, backend: &str) -> String {
     text + "\n"
 }
 
-fn holder_text(holder: &Holder) -> String {
+fn holder_text(holder: &Holder, lease: LeaseKind) -> String {
     let mut text = match &holder.owner {
         Some(owner) => format!("{owner} for {}", ago(owner)),
         None => "somebody who left no record".into(),
@@ -114,8 +117,11 @@ fn holder_text(holder: &Holder) -> String {
     if let Some(token) = holder.token {
         text += &format!(", token {token}");
     }
-    if let Some(left) = holder.expires_in {
-        text += &format!(", expires in {}", duration::show(left));
+    match holder.expires_in {
+        Some(left) => text += &format!(", expires in {}", duration::show(left)),
+        // Where claims expire one by one, one that does not was made by another client, and may stay for ever.
+        None if lease == LeaseKind::PerClaim => text += ", never expires",
+        None => {}
     }
     text
 }

@@ -15,6 +15,7 @@ mod worker;
 
 mod config;
 mod events;
+mod foreign;
 mod held;
 mod hold;
 mod input;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
             let trials = [
                 config::trials(),
                 events::trials(),
+                foreign::trials(),
                 held::trials(),
                 hold::trials(),
                 input::trials(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fencepost_lab::history::{self, Event};
 use fencepost_lab::leased::{Control, Remote, Server};
 use fencepost_lab::proxy::Proxy;
-use fencepost_lab::server::Process;
+use fencepost_lab::server::{Process, redis::Redis};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::Value;
 
@@ -62,6 +62,11 @@ impl World {
         let url = format!("lab://{}?lease={lease}", proxy.addr());
         let leased = Leased { server: server.into(), proxy, remote: Remote::new(address) };
         Self::at(scene, url, Some(leased))
+    }
+
+    /// A server whose keys other clients have written too.
+    pub(crate) fn redis(server: &Redis) -> Self {
+        Self::at(Scene::new(), server.url(), None)
     }
 
     fn at(scene: Scene, url: String, leased: Option<Leased>) -> Self {

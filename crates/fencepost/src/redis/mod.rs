@@ -54,7 +54,7 @@ pub(crate) fn fail(code: &str, text: &str) -> Fail {
     let said = format!("redis says: {code} {text}");
     match code {
         "NOAUTH" | "WRONGPASS" | "NOPERM" => Fail::Denied(said),
-        "WRONGTYPE" => Fail::Invalid(
+        "WRONGTYPE" => Fail::Unsupported(
             "the key is no plain string: another client's lock of another kind, such as Redisson's hash; give the lock another name or prefix".into(),
         ),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Fail::Invalid(format!(
