@@ -22,6 +22,7 @@ use crate::{
     engine::{REQUEST_MAX, REQUEST_MIN, Schedule},
     host::{Host, Moment},
     lease::Lease,
+    meters,
     name::LockName,
     owner::Owner,
     token::Token,
@@ -267,9 +268,7 @@ impl Claim {
 
     /// The one place that declares loss.
     pub(crate) fn lose(&self, loss: Loss) {
-        let declared =
-            self.turn(|hold| (!hold.is_over()).then_some(Hold { state: State::Lost(loss), ..hold }));
-        if declared {
+        if !self.end(State::Lost(loss)).is_over() {
             tracing::warn!(lock = %self.lock, %loss, "lock lost");
             self.poked.notify_one();
         }
@@ -277,11 +276,23 @@ impl Claim {
 
     /// The owner gives the lock back; answers the hold that it ends.
     pub(crate) fn release(&self) -> Hold {
+        self.end(State::Released)
+    }
+
+    /// Ends a claim that is not over yet; answers the hold that was.
+    fn end(&self, state: State) -> Hold {
         let mut before = self.hold();
         self.turn(|hold| {
             before = hold;
-            (!hold.is_over()).then_some(Hold { state: State::Released, ..hold })
+            (!hold.is_over()).then_some(Hold { state, ..hold })
         });
+        if matches!(before.state, State::Held | State::Suspect)
+            && let Some(schedule) = self.schedule.upgrade()
+        {
+            // The enter that was sent last is the one that was granted.
+            let since = Moment::from_nanos(self.entered.load(Ordering::Relaxed));
+            meters::ended(schedule.backend(), state, || self.now().since(since));
+        }
         before
     }
 

@@ -29,6 +29,7 @@ mod host;
 mod lease;
 mod lock;
 mod locker;
+mod meters;
 mod name;
 mod owner;
 #[cfg(feature = "redis")]

@@ -9,6 +9,7 @@ use crate::{
     engine::{self, Core, Want, offload},
     error::{Error, ErrorKind},
     guard::Guard,
+    meters,
     name::LockName,
     owner::MAX_LABEL_BYTES,
     token::Token,
@@ -128,7 +129,12 @@ impl Lock {
     async fn take(&self, intent: Intent) -> Result<Guard, Error> {
         let want = self.want(intent)?;
         let span = tracing::debug_span!("acquire", lock = %want.lock, ?intent);
-        let acquire = engine::acquire(self.core.clone(), want).instrument(span);
+        let core = self.core.clone();
+        let acquire = async move {
+            let (backend, host) = (core.about.scheme, core.host.clone());
+            meters::attempt(backend, &host, engine::acquire(core, want)).await
+        };
+        let acquire = acquire.instrument(span);
         offload(self.core.host.clone(), Box::pin(acquire)).reaped_by(self.core.reaper.clone()).await
     }
 

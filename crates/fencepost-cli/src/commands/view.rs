@@ -119,7 +119,7 @@ fn holder_text(holder: &Holder, lease: LeaseKind) -> String {
     }
     match holder.expires_in {
         Some(left) => text += &format!(", expires in {}", duration::show(left)),
-        // Set so by another client: nobody's end will free it.
+        // Where claims expire one by one, one that does not was made by another client, and may stay for ever.
         None if lease == LeaseKind::PerClaim => text += ", never expires",
         None => {}
     }

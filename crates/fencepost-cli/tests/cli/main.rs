@@ -17,6 +17,7 @@ mod backend;
 mod config;
 mod events;
 mod gate;
+mod foreign;
 mod held;
 mod hold;
 mod input;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
                 config::trials(),
                 events::trials(),
                 gate::trials(),
+                foreign::trials(),
                 held::trials(),
                 hold::trials(),
                 input::trials(),

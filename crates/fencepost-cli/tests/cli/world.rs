@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fencepost_lab::history::{self, Event};
 use fencepost_lab::leased::Control;
-use fencepost_lab::server::redis;
+use fencepost_lab::server::redis::{self, Redis};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::Value;
 
@@ -43,6 +43,11 @@ impl World {
         let backend = Backend::leased(&scene);
         let url = format!("lab://{}?lease={lease}", backend.proxy.addr());
         Self::at(scene, url, Some(backend))
+    }
+
+    /// A server whose keys other clients have written too.
+    pub(crate) fn beside(server: &Redis) -> Self {
+        Self::at(Scene::new(), server.url(), None)
     }
 
     /// A redis-server.

@@ -26,6 +26,7 @@ use crate::{
     driver::{Driver, Fail, Renewed},
     host::{Host, Moment},
     lease::{Lease, deadline},
+    meters,
 };
 
 /// A freshly granted claim is attended within this time. Attending at once would cost every short lock a request.
@@ -35,6 +36,7 @@ const ATTEND_AFTER: Duration = Duration::from_millis(500);
 pub(crate) struct Schedule {
     driver: Arc<dyn Driver>,
     host: Arc<dyn Host>,
+    backend: &'static str,
     agenda: Mutex<Agenda>,
     changed: Notify,
     started: AtomicBool,
@@ -56,6 +58,7 @@ enum Entry {
 impl Schedule {
     pub(crate) fn new(driver: Arc<dyn Driver>, host: Arc<dyn Host>) -> Arc<Self> {
         Arc::new(Self {
+            backend: driver.about().scheme,
             driver,
             host,
             agenda: Mutex::default(),
@@ -134,6 +137,11 @@ impl Schedule {
         let Some(entry) = key.and_then(|key| due.remove(&key)) else { return false };
         due.insert((at, lease.serial), entry);
         true
+    }
+
+    /// The backend's scheme.
+    pub(crate) fn backend(&self) -> &'static str {
+        self.backend
     }
 
     /// Ends the task.
@@ -287,6 +295,7 @@ impl Schedule {
 
     /// One claim's report in a renewal that was sent at `sent`.
     fn report(&self, lease: &Arc<Lease>, claim: &Arc<Claim>, sent: Moment, fate: Renewed) {
+        meters::renewed(self.backend, fate);
         match fate {
             Renewed::Extended(term) => {
                 let now = self.host.now();
@@ -342,6 +351,7 @@ async fn renew(schedule: Arc<Schedule>, lease: Arc<Lease>, claims: Vec<Arc<Claim
             tracing::debug!(ttl = ?lease.ttl(), claims = claims.len(), %why, "renewal failed");
             for (claim, told) in claims.iter().zip(&told) {
                 if !told.load(Ordering::Relaxed) {
+                    meters::renewed(schedule.backend, Renewed::Unknown);
                     claim.suspect();
                 }
             }

@@ -60,7 +60,7 @@ pub(crate) fn fail(code: &str, text: &str) -> Fail {
         "ERR" | "NOPERM" if code == "NOPERM" || text.starts_with("The user executing the script can't") => Fail::Denied(format!(
             "the user lacks a right; grant the keys (by default ~lock:* and ~{{lock:*), channels and commands that docs/redis.md names: {said}"
         )),
-        "WRONGTYPE" => Fail::Invalid(
+        "WRONGTYPE" => Fail::Unsupported(
             "the key is no plain string: another client's lock of another kind, such as Redisson's hash; give the lock another name or prefix".into(),
         ),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Fail::Invalid(format!(
