@@ -1,6 +1,8 @@
 //! The command line, as data. Everything else takes it from here already checked.
 
 mod gate;
+#[cfg(feature = "scenes")]
+mod lab;
 
 use std::{ffi::OsString, ops::Deref, path::PathBuf, time::Duration};
 
@@ -10,6 +12,8 @@ use fencepost::{Level, LockName, Token};
 use crate::duration;
 
 pub(crate) use gate::{Gate, GateCommand, Pass, Rebind, Show};
+#[cfg(feature = "scenes")]
+pub(crate) use lab::{Demo, Gate as GateOfScene, Lab, LabScene, Pause};
 
 /// What every command takes stands apart, so that a command's own options come first.
 const EVERYWHERE: &str = "Options of every command";
@@ -82,6 +86,12 @@ pub(crate) enum Command {
     ForceUnlock(Defined<ForceUnlock>),
     /// Show a token at the gate of a database or a file, and look after gates
     Gate(Defined<Gate>),
+    /// See a lock fail, and a gate hold: a worker is paused past its lease, without a gate and with one
+    #[cfg(feature = "scenes")]
+    Demo(Defined<Demo>),
+    /// Play failures of locks on real servers of their own
+    #[cfg(feature = "scenes")]
+    Lab(Defined<Lab>),
     /// Print a completion script for a shell
     Completions(Defined<Completions>),
     /// Print the manual page

@@ -8,6 +8,9 @@ use std::process::ExitStatus;
 
 /// It went well.
 pub(crate) const OK: u8 = 0;
+/// A scene of the lab did not come out as expected.
+#[cfg(feature = "scenes")]
+pub(crate) const UNEXPECTED: u8 = 1;
 /// Usage: the message names the flag and the fix.
 pub(crate) const USAGE: u8 = 64;
 /// The backend was not reached in time.

@@ -17,6 +17,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+#[cfg(feature = "scenes")]
+use commands::lab;
 use commands::{gate, held, hold, pages, run as job, unlock, view};
 
 fn main() -> ExitCode {
@@ -39,6 +41,10 @@ fn perform(cli: &Cli) -> u8 {
         Command::Watch(args) => view::watch(global, args),
         Command::ForceUnlock(args) => unlock::force_unlock(global, args),
         Command::Gate(args) => gate::gate(global, args),
+        #[cfg(feature = "scenes")]
+        Command::Demo(_) => lab::demo(global),
+        #[cfg(feature = "scenes")]
+        Command::Lab(args) => lab::lab(global, args),
         Command::Completions(args) => pages::completions(args),
         Command::Man(args) => pages::man(args),
     }

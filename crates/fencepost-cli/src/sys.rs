@@ -58,6 +58,18 @@ pub(crate) fn hurry() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
+/// How many columns the terminal at stdout has, if it is one and says so.
+#[cfg(feature = "scenes")]
+#[allow(unsafe_code, reason = "nix wraps ioctl in macros that are unsafe to call, too")]
+pub(crate) fn columns() -> Option<usize> {
+    // SAFETY: all zeroes are a valid `winsize`, and the call writes at most one.
+    let size = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        (libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) == 0).then_some(size)
+    };
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Whether this process ignores a signal.
 #[allow(unsafe_code, reason = "nix can only read a disposition by replacing it")]
 pub(crate) fn ignores(signal: i32) -> bool {

@@ -6,6 +6,8 @@ pub mod faulty;
 pub mod history;
 pub mod leased;
 pub mod proxy;
+#[cfg(feature = "scenes")]
+pub mod scenes;
 pub mod server;
 pub mod sim;
 pub mod storm;

@@ -3,6 +3,8 @@
 pub(crate) mod gate;
 pub(crate) mod held;
 pub(crate) mod hold;
+#[cfg(feature = "scenes")]
+pub(crate) mod lab;
 pub(crate) mod pages;
 pub(crate) mod run;
 pub(crate) mod unlock;

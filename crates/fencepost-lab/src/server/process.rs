@@ -33,9 +33,18 @@ impl Process {
     /// # Errors
     ///
     /// When the log cannot be opened or the program cannot be started.
-    pub fn spawn(mut command: Command, log: &Path) -> io::Result<Self> {
+    pub fn spawn(command: Command, log: &Path) -> io::Result<Self> {
+        Self::spawn_reading(command, Stdio::null(), log)
+    }
+
+    /// As [`Process::spawn`], for a program that reads `input`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::spawn`].
+    pub fn spawn_reading(mut command: Command, input: impl Into<Stdio>, log: &Path) -> io::Result<Self> {
         let output = OpenOptions::new().create(true).append(true).open(log)?;
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command.stdin(input).stdout(output.try_clone()?).stderr(output);
         let child = on_keeper(move || spawn_bound(command))?;
         Ok(Self { child, log: log.into() })
     }
