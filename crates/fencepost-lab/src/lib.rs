@@ -1,4 +1,6 @@
-//! Test tools of Fencepost. Nothing here is needed to use a lock.
+//! Test tools of Fencepost, and the scenes of `fencepost lab`. Nothing here is needed to use a lock.
+//!
+//! Published for the command alone: its functions may change in any version.
 
 pub mod checker;
 pub mod clock;

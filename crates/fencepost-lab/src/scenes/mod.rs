@@ -24,7 +24,7 @@ mod worker;
 
 pub use act::{Act, Expected, Gate, Late, Lock, Store, Turn};
 pub use outcome::{Outcome, judge};
-pub use page::{act_heading, moral, result};
+pub use page::{act_heading, moral, result, scene_heading};
 pub use play::play;
 pub use programme::{DEMO, ORDER, PAUSE, PAUSE_GATED, PAUSE_WRITES_ONLY, SCENES, Scene};
 pub use stage::{Cast, Stage, Trouble};

@@ -24,7 +24,9 @@ pub struct Outcome {
 pub struct LateWrite {
     /// Who wrote.
     pub lane: String,
-    /// How long after the other had been granted the lock.
+    /// Who had been granted the lock meanwhile.
+    pub next: String,
+    /// How long ago that was.
     pub by_ns: u64,
     /// The token that was shown, if one was.
     pub token: Option<u64>,
@@ -61,15 +63,15 @@ fn late_write(events: &[Event]) -> Option<LateWrite> {
         let invoked = |event: &&Event| event.lane == answer.lane && event.update == answer.update;
         let write = events.iter().filter(of(Kind::Write, Phase::Invoke)).find(invoked)?;
         let own = granted.iter().find(|grant| grant.lane == write.lane)?.t_ns;
-        let next = granted.iter().map(|grant| grant.t_ns).filter(|at| *at > own).min()?;
+        let next = granted.iter().filter(|grant| grant.t_ns > own).min_by_key(|grant| grant.t_ns)?;
         let what = match answer.outcome? {
             Answer::Ok => Late::Accepted,
             Answer::Stale => Late::Rejected,
             _ => return None,
         };
-        let by_ns = write.t_ns.checked_sub(next)?;
+        let by_ns = write.t_ns.checked_sub(next.t_ns)?;
         let (token, highest) = (answer.token, answer.highest);
-        Some(LateWrite { lane: write.lane.clone(), by_ns, token, highest, what })
+        Some(LateWrite { lane: write.lane.clone(), next: next.lane.clone(), by_ns, token, highest, what })
     })
 }
 

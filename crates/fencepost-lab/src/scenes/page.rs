@@ -9,6 +9,12 @@ use super::timeline::{Ink, Style, draw, wrap};
 use super::words;
 use crate::history::Event;
 
+/// What the scene is about.
+#[must_use]
+pub fn scene_heading(scene: &Scene, style: &Style) -> String {
+    wrap(scene.setting, style).join("\n")
+}
+
 /// What is about to be played: the `number`th of the scene's acts.
 #[must_use]
 pub fn act_heading(scene: &Scene, number: usize, style: &Style) -> String {

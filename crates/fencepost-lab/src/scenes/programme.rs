@@ -10,6 +10,8 @@ pub struct Scene {
     pub name: &'static str,
     /// What it shows, in one line.
     pub about: &'static str,
+    /// Who does what, before the first act.
+    pub setting: &'static str,
     /// Its acts, in order.
     pub acts: &'static [Act],
     /// What to take home, after the last act.
@@ -22,10 +24,11 @@ pub const SCENES: &[Scene] = &[ORDER, PAUSE, PAUSE_GATED, PAUSE_WRITES_ONLY];
 /// Order #4821: two workers and no lock.
 pub const ORDER: Scene = Scene {
     name: "order",
-    about: "two workers without a lock both sell from what they read: an update is lost",
+    about: "two workers, no lock: an update is lost",
+    setting: UNLOCKED,
     acts: &[Act {
         title: "Order #4821: two workers, no lock",
-        plan: "Both read the stock from a row of PostgreSQL, take one away, and write back what is left.",
+        plan: "The stock is a row of PostgreSQL. Nothing keeps the two apart.",
         lock: Lock::None,
         gate: Gate::Off,
         store: Store::Postgres,
@@ -44,7 +47,8 @@ pub const ORDER: Scene = Scene {
 /// A pause past the TTL of a textbook lock.
 pub const PAUSE: Scene = Scene {
     name: "pause",
-    about: "a holder is paused past its lease, and writes late: the write is accepted",
+    about: "paused past its lease, a holder writes late: accepted",
+    setting: LOCKED,
     acts: &[Act { store: Store::Postgres, ..TEXTBOOK }],
     moral: "No lock can prevent this: a pause may come after any check. Only the stock itself can, by a token: see \
             `fencepost lab pause --gate on`.",
@@ -53,16 +57,24 @@ pub const PAUSE: Scene = Scene {
 /// The same with a gate.
 pub const PAUSE_GATED: Scene = Scene {
     name: "pause --gate on",
-    about: "the same with a fencing token: the late write is rejected",
-    acts: &[Act { store: Store::Postgres, ..GATED }],
-    moral: "The lock is as lost as before; what has changed is that the stock compares tokens, in the transaction of the \
-            write.",
+    about: "the same with a fencing token: rejected",
+    setting: LOCKED,
+    acts: &[Act {
+        plan: "A is stopped between its read and its write for longer than its lock lasts. Each holder has a token, a number \
+               larger than that of every holder before it. It shows it to the database before it reads, and in the \
+               transaction in which it writes.",
+        store: Store::Postgres,
+        ..GATED
+    }],
+    moral: "A has lost its lock all the same. What keeps the stock right is that the database compares tokens, in the \
+            transaction of the write.",
 };
 
 /// A gate that is asked too late.
 pub const PAUSE_WRITES_ONLY: Scene = Scene {
     name: "pause --gate writes-only",
-    about: "a gate that sees tokens with writes only still loses an update; asked before the read, it does not",
+    about: "tokens shown with writes only: an update is lost",
+    setting: LOCKED,
     acts: &[
         Act {
             title: "A gate on writes only",
@@ -99,11 +111,18 @@ pub const PAUSE_WRITES_ONLY: Scene = Scene {
 /// The pause without and with a gate, with nothing but redis-server.
 pub const DEMO: Scene = Scene {
     name: "demo",
-    about: "the pause without and with the gate, in seconds, with redis-server alone",
+    about: "the pause without and with a gate, with redis-server alone",
+    setting: LOCKED,
     acts: &[TEXTBOOK, GATED],
     moral: "No lock can keep a paused worker from waking up late. A fencing token can: a number that is larger for every \
             later holder, compared by the thing that the lock protects. More: `fencepost lab list`.",
 };
+
+const UNLOCKED: &str = "Two workers, A and B, sell one piece each from a stock of 100. Each reads the stock, works for a \
+                        while, and writes back what is left.";
+
+const LOCKED: &str = "Two workers, A and B, sell one piece each from a stock of 100. Each takes the lock, reads the stock, \
+                      works for a while, writes back what is left, and gives the lock back.";
 
 const TEXTBOOK: Act = Act {
     title: "The lock that everybody writes first, and no gate",

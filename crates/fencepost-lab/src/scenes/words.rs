@@ -2,6 +2,8 @@
 
 use super::act::{Act, Late, Store};
 use super::outcome::{LateWrite, Outcome};
+use super::shelf::Stock;
+use crate::checker::{Finding, Rule};
 use crate::history::{Event, Kind, Outcome as Answer, Phase};
 
 /// The note of a fault that stops a worker.
@@ -30,22 +32,30 @@ pub(super) fn moment(event: &Event) -> Option<String> {
 /// What came out of an act, in a few sentences.
 pub(super) fn came_out(act: &Act, outcome: &Outcome) -> Vec<String> {
     let mut lines: Vec<String> = outcome.late.iter().map(|write| of_late(act, write)).collect();
-    let verdict = &outcome.verdict;
-    let confirmed = match verdict.acknowledged {
-        1 => "1 sale of 100 was confirmed".to_owned(),
-        count => format!("{count} sales of 100 were confirmed"),
+    let (confirmed, left) = (outcome.verdict.acknowledged, &outcome.left);
+    let sales = if confirmed == 1 {
+        "1 sale was confirmed".to_owned()
+    } else {
+        format!("{confirmed} sales were confirmed")
     };
-    let lost = match verdict.lost {
-        0 => "nothing is lost".to_owned(),
-        1 => format!("the sale of {} is LOST", missing(outcome)),
-        _ => format!("the sales of {} are LOST", missing(outcome)),
-    };
-    lines.push(format!("{confirmed}, and the stock says {}: {lost}.", outcome.left));
+    lines.push(match outcome.verdict.lost {
+        0 => format!("{sales}, and {left} are left: nothing is lost."),
+        lost => {
+            let right = Stock::full().left - i32::try_from(confirmed).unwrap_or(i32::MAX);
+            let names = missing(outcome);
+            let of = if lost == 1 {
+                format!("the sale of {names} is")
+            } else {
+                format!("the sales of {names} are")
+            };
+            format!("{sales}, so {right} should be left, but the stock says {left}: {of} LOST.")
+        }
+    });
     lines
 }
 
 fn of_late(act: &Act, write: &LateWrite) -> String {
-    let (who, late) = (&write.lane, seconds(write.by_ns));
+    let (who, next, late) = (&write.lane, &write.next, seconds(write.by_ns));
     let place = match act.store {
         Store::File => "file",
         Store::Postgres => "database",
@@ -53,14 +63,14 @@ fn of_late(act: &Act, write: &LateWrite) -> String {
     let number = |token: Option<u64>| token.map_or("no token".to_owned(), |token| format!("token {token}"));
     match (write.what, write.token) {
         (Late::Accepted, None) => {
-            format!("{who} wrote {late} after its lock had gone to another, and the {place} ACCEPTED it.")
+            format!("{who} wrote {late} after its lock had gone to {next}, and the {place} ACCEPTED it.")
         }
         (Late::Accepted, token) => format!(
-            "{who} wrote {late} after its lock had gone to another, with {}, the highest that the {place} had seen: ACCEPTED.",
+            "{who} wrote {late} after its lock had gone to {next}, with {}, the highest that the {place} had seen: ACCEPTED.",
             number(token)
         ),
         (Late::Rejected, token) => format!(
-            "{who} wrote {late} after its lock had gone to another, with {}. The {place} had seen {}, and REJECTED it: {who} \
+            "{who} wrote {late} after its lock had gone to {next}, with {}. The {place} had seen {}, and REJECTED it: {who} \
              knows that its sale was not made.",
             number(token),
             number(write.highest)
@@ -69,7 +79,7 @@ fn of_late(act: &Act, write: &LateWrite) -> String {
 }
 
 fn missing(outcome: &Outcome) -> String {
-    let of_updates = |finding: &&crate::checker::Finding| finding.rule == crate::checker::Rule::Updates;
+    let of_updates = |finding: &&Finding| finding.rule == Rule::Updates;
     let names =
         outcome.verdict.findings.iter().filter(of_updates).flat_map(|finding| finding.parties.clone());
     names.collect::<Vec<_>>().join(" and ")

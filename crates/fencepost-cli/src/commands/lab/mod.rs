@@ -84,6 +84,8 @@ fn play(scene: &Scene, ttl: Duration, global: &Global) -> u8 {
 fn perform(scene: &Scene, ttl: Duration, cast: &Cast<'_>, screen: &Screen) -> Result<bool, Trouble> {
     let mut stage = Stage::set(scene.acts, cast)?;
     let mut as_expected = true;
+    screen.print(&scenes::scene_heading(scene, &screen.style));
+    screen.print("");
     for (number, act) in scene.acts.iter().enumerate() {
         screen.print(&scenes::act_heading(scene, number, &screen.style));
         screen.print("");
