@@ -78,6 +78,7 @@ fn outcome(kind: ErrorKind) -> &'static str {
         ErrorKind::Timeout => "timeout",
         ErrorKind::Lost => "lost",
         ErrorKind::Stale => "stale",
+        ErrorKind::OtherLineage => "other_lineage",
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::Unknown => "unknown",
         ErrorKind::Denied => "denied",
