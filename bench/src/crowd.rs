@@ -100,13 +100,14 @@ fn stand_in_line(locker: &Locker) -> Pin<Box<dyn Future<Output = Result<Guard, E
 }
 
 /// A number of this process, as the kernel keeps it.
-fn status(name: &str) -> Outcome<u64> {
+pub(crate) fn status(name: &str) -> Outcome<u64> {
     let text = fs::read_to_string("/proc/self/status")?;
     let number = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next());
     Ok(number.ok_or("/proc/self/status is not what it was")?.parse()?)
 }
 
-fn processor_time() -> Duration {
+/// What this process has used so far.
+pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

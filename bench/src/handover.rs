@@ -36,7 +36,7 @@ pub(crate) fn measure(table: &mut Table, place: &Place, effort: usize) -> Outcom
     File::create(&file)?;
     let path = file.to_str().ok_or("a path that is not UTF-8")?;
     let flock = ["flock", path];
-    let floor = patiently(window, |window| follow(&flock, &flock, || thread::sleep(window)))?;
+    let floor = patiently(window, |window| Ok(across(&follow(&flock, &flock, || thread::sleep(window))?)))?;
     for waiters in [1, 1000] {
         let ours = patiently(window, |window| ours(&place.url(), waiters, window))?;
         table.row([
@@ -52,13 +52,13 @@ pub(crate) fn measure(table: &mut Table, place: &Place, effort: usize) -> Outcom
 }
 
 /// Tries longer and longer until the lock was handed over: on a busy machine the processes need a while to start.
-fn patiently(
+pub(crate) fn patiently<T>(
     mut window: Duration,
-    measure: impl Fn(Duration) -> Outcome<Option<Duration>>,
-) -> Outcome<Duration> {
+    measure: impl Fn(Duration) -> Outcome<Option<T>>,
+) -> Outcome<T> {
     loop {
         match measure(window)? {
-            Some(time) => return Ok(time),
+            Some(found) => return Ok(found),
             None if window > Duration::from_secs(8) => return Err("the lock was never handed over".into()),
             None => window *= 2,
         }
@@ -66,6 +66,12 @@ fn patiently(
 }
 
 fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Option<Duration>> {
+    Ok(across(&line_up(url, waiters, || thread::sleep(window))?))
+}
+
+/// Keeps `waiters` of two processes in line, and answers all holds until the end of `meanwhile`, which begins when they
+/// stand there.
+pub(crate) fn line_up(url: &str, waiters: usize, meanwhile: impl FnOnce()) -> Outcome<Vec<Hold>> {
     let locker = blocking::Locker::connect(url)?;
     let guard = locker.acquire(&locker.lock(LOCK))?;
     // One of them will hold the lock.
@@ -76,13 +82,30 @@ fn ours(url: &str, waiters: usize, window: Duration) -> Outcome<Option<Duration>
             thread::sleep(Duration::from_millis(10));
         }
         let _ = guard.release();
-        thread::sleep(window);
+        meanwhile();
     })
 }
 
-/// Runs two processes for as long as `meanwhile` takes, and answers the median of the times between a release in one of
-/// them and the next grant, if that was in the other; `None` if it never was.
-fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Option<Duration>> {
+/// One time that the lock was held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hold {
+    pub(crate) from: Moment,
+    /// When its holder began to give it back.
+    pub(crate) until: Moment,
+    /// Which of the two processes.
+    who: usize,
+}
+
+/// The median of the times between a release in one process and the next grant, if that was in the other; `None` if it
+/// never was.
+pub(crate) fn across(holds: &[Hold]) -> Option<Duration> {
+    let pairs = holds.windows(2).filter(|pair| pair[0].who != pair[1].who);
+    let times: Vec<_> = pairs.map(|pair| pair[1].from.since(pair[0].until)).collect();
+    (!times.is_empty()).then(|| median(times.into_iter()))
+}
+
+/// Runs two processes for as long as `meanwhile` takes, and answers when they held the lock, in order.
+fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Vec<Hold>> {
     let processes = [start(one)?, start(other)?];
     meanwhile();
     let mut holds = Vec::new();
@@ -91,16 +114,12 @@ fn follow(one: &[&str], other: &[&str], meanwhile: impl FnOnce()) -> Outcome<Opt
         let output = process.wait_with_output()?;
         for line in String::from_utf8(output.stdout)?.lines() {
             let (from, until) = line.split_once(' ').ok_or("two numbers")?;
-            holds.push((Moment::from_nanos(from.parse()?), Moment::from_nanos(until.parse()?), who));
+            let (from, until) = (Moment::from_nanos(from.parse()?), Moment::from_nanos(until.parse()?));
+            holds.push(Hold { from, until, who });
         }
     }
     holds.sort_unstable();
-    let times: Vec<_> = holds
-        .windows(2)
-        .filter(|pair| pair[0].2 != pair[1].2)
-        .map(|pair| pair[1].0.since(pair[0].1))
-        .collect();
-    Ok(if times.is_empty() { None } else { Some(median(times.into_iter())) })
+    Ok(holds)
 }
 
 fn start(arguments: &[&str]) -> io::Result<Child> {

@@ -13,11 +13,12 @@ mod outcome;
 mod pairs;
 mod places;
 mod processes;
+mod redis;
 mod table;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use outcome::Outcome;
 use places::Place;
@@ -33,8 +34,17 @@ struct Cli {
     /// The fencepost to start [default: built like this program, and found beside it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Leave out all but the locks of this backend
+    #[arg(long, value_name = "BACKEND")]
+    only: Option<Backend>,
     #[command(subcommand)]
     role: Option<Role>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Local,
+    Redis,
 }
 
 /// The parts that are played in a process of their own, which the benchmark starts itself.
@@ -43,6 +53,8 @@ struct Cli {
 enum Role {
     #[command(hide = true)]
     Crowd { url: String, waiters: usize, millis: u64 },
+    #[command(hide = true)]
+    Held { url: String, locks: usize, millis: u64 },
     #[command(hide = true)]
     Line { url: String, waiters: usize },
     #[command(hide = true)]
@@ -54,6 +66,7 @@ fn main() -> ExitCode {
     let done = match &cli.role {
         None => measure(&cli),
         Some(Role::Crowd { url, waiters, millis }) => crowd::play(url, *waiters, *millis),
+        Some(Role::Held { url, locks, millis }) => redis::held::play(url, *locks, *millis),
         Some(Role::Line { url, waiters }) => handover::play(url, *waiters),
         Some(Role::Flock { path }) => handover::play_flock(path),
     };
@@ -67,18 +80,26 @@ fn main() -> ExitCode {
 }
 
 fn measure(cli: &Cli) -> Outcome<()> {
-    let program = processes::program(cli.program.as_deref())?;
     let memory = Place::in_memory()?;
     let disk = Place::on_disk()?;
     let effort = if cli.quick { 1 } else { 20 };
-    let mut table = Table::new(&program, &[&memory, &disk]);
-    processes::measure(&mut table, &processes::install(&program, &disk)?, &memory, effort)?;
-    library::measure(&mut table, &memory, Some(15.0), effort)?;
-    library::measure(&mut table, &disk, None, effort)?;
-    detour::measure(&mut table, &memory, effort)?;
-    handover::measure(&mut table, &memory, effort)?;
-    crowd::measure(&mut table, &memory, effort)?;
-    gate::measure(&mut table, effort)?;
+    let mut table = Table::new(&[&memory, &disk]);
+    if cli.only != Some(Backend::Redis) {
+        let program = processes::program(cli.program.as_deref())?;
+        table.note(format!("program: {}", program.display()));
+        processes::measure(&mut table, &processes::install(&program, &disk)?, &memory, effort)?;
+        library::measure(&mut table, &memory, Some(15.0), effort)?;
+        library::measure(&mut table, &disk, None, effort)?;
+        detour::measure(&mut table, &memory, effort)?;
+        handover::measure(&mut table, &memory, effort)?;
+        crowd::measure(&mut table, &memory, effort)?;
+    }
+    if cli.only != Some(Backend::Local) {
+        redis::measure(&mut table, effort)?;
+    }
+    if cli.only.is_none() {
+        gate::measure(&mut table, effort)?;
+    }
     table.print();
     Ok(())
 }

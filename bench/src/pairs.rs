@@ -20,13 +20,22 @@ pub(crate) fn in_turn(
     mut floor: impl FnMut() -> Outcome<()>,
     mut ours: impl FnMut() -> Outcome<()>,
 ) -> Outcome<Pairs> {
+    timed_in_turn(pairs, || time(&mut floor), || time(&mut ours))
+}
+
+/// The same for two that take their own time, since something of another kind goes on before or after.
+pub(crate) fn timed_in_turn(
+    pairs: usize,
+    mut floor: impl FnMut() -> Outcome<Duration>,
+    mut ours: impl FnMut() -> Outcome<Duration>,
+) -> Outcome<Pairs> {
     let mut taken = Vec::new();
     for pair in 0..=pairs {
         let (first, second) = if pair % 2 == 0 {
-            (time(&mut floor)?, time(&mut ours)?)
+            (floor()?, ours()?)
         } else {
-            let ours = time(&mut ours)?;
-            (time(&mut floor)?, ours)
+            let ours = ours()?;
+            (floor()?, ours)
         };
         taken.push((first, second));
     }
@@ -53,7 +62,8 @@ pub(crate) fn now() -> Moment {
     SystemHost.now()
 }
 
-fn time(work: &mut impl FnMut() -> Outcome<()>) -> Outcome<Duration> {
+/// How long `work` takes.
+pub(crate) fn time(work: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
     let start = now();
     work()?;
     Ok(now().since(start))

@@ -1,6 +1,6 @@
 //! The one table.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use crate::{pairs::Pairs, places::Place};
 
@@ -10,11 +10,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(program: &Path, places: &[&Place]) -> Self {
+    pub(crate) fn new(places: &[&Place]) -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let kinds: Vec<_> = places.iter().map(|place| place.kind.as_str()).collect();
         let mut head = vec![
-            format!("program: {}; processors: {cpus}; file systems: {}", program.display(), kinds.join(", ")),
+            format!("processors: {cpus}; file systems: {}", kinds.join(", ")),
             "each figure is a median; ratios are medians of pairs taken in turn".into(),
         ];
         if cfg!(debug_assertions) {
@@ -22,6 +22,11 @@ impl Table {
         }
         let titles = ["what", "floor", "", "measured", "ratio", "goal"].map(str::to_owned);
         Self { head, rows: vec![titles] }
+    }
+
+    /// A line above the table.
+    pub(crate) fn note(&mut self, text: String) {
+        self.head.push(text);
     }
 
     /// Something of ours beside its floor, and how many times the floor it may take.

@@ -1,8 +1,13 @@
 //! Sending one request of the driver contract.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
-
-use tokio::sync::oneshot;
+use std::{
+    future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use crate::{
     claim::Claim,
@@ -34,7 +39,8 @@ pub(crate) async fn verb<T: Send + 'static>(
 /// Runs `request` until it ends or `limit` is over, and then `settle`, before anybody learns of the outcome.
 ///
 /// The request is polled once on this thread: a driver that needs no I/O answers there and then. One that is pending
-/// goes on as a task of the host, also when this future is dropped.
+/// is driven by whoever waits for it, and goes on as a task of the host if this future is dropped: what hangs on its end
+/// costs no task of its own as long as somebody waits.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     host: Arc<dyn Host>,
     limit: Duration,
@@ -45,21 +51,49 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
         settle(&result);
         return result;
     }
-    let (answer, answered) = oneshot::channel();
-    let clock = host.clone();
-    host.spawn(Box::pin(async move {
+    let (clock, end) = (host.clone(), host.now() + limit);
+    let rest = Box::pin(async move {
         let result = tokio::select! {
             biased;
-            result = &mut request => result,
-            () = clock.sleep_until(clock.now() + limit) => {
+            result = request => result,
+            () = clock.sleep_until(end) => {
                 Err(Fail::Unknown(format!("the backend did not answer within {limit:?}")))
             }
         };
         settle(&result);
-        // The caller may have gone; what the request left behind is then the reaper's.
-        let _ = answer.send(result);
-    }));
-    answered
-        .await
-        .unwrap_or_else(|_| Err(Fail::Unknown("the driver failed before the request came to its end".into())))
+        result
+    });
+    Unfinished { host, rest: Some(rest) }.await
+}
+
+/// A request that is under way.
+struct Unfinished<T: Send + 'static> {
+    host: Arc<dyn Host>,
+    /// `None` once it is over.
+    rest: Option<Fut<'static, Result<T, Fail>>>,
+}
+
+impl<T: Send + 'static> Future for Unfinished<T> {
+    type Output = Result<T, Fail>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(rest) = &mut self.rest else { return Poll::Pending };
+        // A driver that panics must not take along who waits.
+        let answer = catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(cx))).unwrap_or_else(|_| {
+            Poll::Ready(Err(Fail::Unknown("the driver failed before the request came to its end".into())))
+        });
+        if answer.is_ready() {
+            self.rest = None;
+        }
+        answer
+    }
+}
+
+impl<T: Send + 'static> Drop for Unfinished<T> {
+    /// What the request leaves behind is then the reaper's.
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            self.host.spawn(Box::pin(async move { drop(rest.await) }));
+        }
+    }
 }

@@ -1,4 +1,5 @@
--- Common to all scripts of a lock. KEYS: lock, token, queue, aside, beat, who, offer, and what the script adds.
+-- Common to the scripts of a lock that somebody may wait for. KEYS: lock, token, queue, aside, beat, who, offer, and what
+-- the script adds.
 --
 -- lock   'fp1 <claim> <token> <locker> <flag> <owner>', with the lease as its time to live
 -- token  the last token that was minted
@@ -7,13 +8,11 @@
 -- beat   until when each waiting locker is believed to be alive, in the server's milliseconds
 -- who    the owner records of those who wait
 -- offer  to whom the free lock was offered, and when
-local LOCK, TOKEN, QUEUE, ASIDE, BEAT, WHO, OFFER = unpack(KEYS, 1, 7)
+local LOCK, _, QUEUE, ASIDE, BEAT, WHO, OFFER = unpack(KEYS, 1, 7)
 local STEPS = 16            -- how many of those who wait one script looks at
 local PATIENCE = 500        -- how long an offer stands, in ms
 local LONGEST_BEAT = 30000  -- the longest heartbeat that a locker promises, in ms
-local KEEP = 172800000      -- how long after its own time a token is remembered, in ms
 
-local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local deaf = false          -- we may not publish
 
@@ -124,12 +123,4 @@ local function tell_first(left)
       return
     end
   end
-end
-
-local function mint(floor)
-  local last = tonumber(redis.call('GET', TOKEN) or 0) or 0
-  local token = math.max(last + 1, floor + 1, clock[1] * 1000000 + clock[2])
-  local text = string.format('%.0f', token)
-  redis.call('SET', TOKEN, text, 'PXAT', string.format('%.0f', math.floor(token / 1000) + KEEP))
-  return text, last == 0
 end

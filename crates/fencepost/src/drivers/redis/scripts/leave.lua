@@ -3,7 +3,6 @@
 local LEFT = KEYS[8]
 local _, claim, locker, tomb, is_unsure = unpack(ARGV)
 local me = locker .. claim
-local held = redis.call('GET', LOCK)
 local found, more = 0, false
 
 if is_of(held, claim) then

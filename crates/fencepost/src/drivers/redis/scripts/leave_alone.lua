@@ -1,0 +1,7 @@
+-- The short way: the claim holds the lock, and nobody stands in line. All else goes on below.
+-- KEYS, ARGV: as in leave.lua.
+local held = redis.call('GET', KEYS[1])
+if held and string.sub(held, 1, 36) == 'fp1 ' .. ARGV[2] and ARGV[5] ~= '1' and redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.call('DEL', KEYS[1])
+  return { 1, 0, 0 }
+end
