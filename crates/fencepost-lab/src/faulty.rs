@@ -58,10 +58,10 @@ impl Faulty {
 
 /// Whether a command runs the script of this verb: the first argument after its keys says so.
 fn is_of(command: &Command, verb: &str) -> bool {
-    let words = &command.0;
+    let words: Vec<_> = command.words().collect();
     let keys = words.get(2).and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
     words[0].starts_with(b"EVAL")
-        && keys.is_some_and(|keys| words.get(3 + keys).is_some_and(|word| word == verb.as_bytes()))
+        && keys.is_some_and(|keys| words.get(3 + keys).is_some_and(|word| *word == verb.as_bytes()))
 }
 
 impl Transport for Faulty {

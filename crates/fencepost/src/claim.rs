@@ -10,7 +10,7 @@ use std::{
     any::Any,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -123,7 +123,9 @@ pub struct Claim {
     lease: Arc<Lease>,
     host: Arc<dyn Host>,
     schedule: Weak<Schedule>,
-    hold: watch::Sender<Hold>,
+    hold: Mutex<Hold>,
+    /// Tells those who follow the hold; made for the first of them, since it is larger than all the rest of a claim.
+    watch: OnceLock<watch::Sender<Hold>>,
     poked: Notify,
     seat: Mutex<Option<Box<dyn Any + Send>>>,
     /// Serialises the verbs: a `leave` must not overtake the `enter` that is still on its way.
@@ -157,7 +159,8 @@ impl Claim {
             lease,
             host,
             schedule,
-            hold: watch::Sender::new(Hold { state: State::Waiting, deadline: None }),
+            hold: Mutex::new(Hold { state: State::Waiting, deadline: None }),
+            watch: OnceLock::new(),
             poked: Notify::new(),
             seat: Mutex::new(None),
             verbs: Arc::default(),
@@ -235,11 +238,17 @@ impl Claim {
 
     /// The present state and deadline.
     pub fn hold(&self) -> Hold {
-        *self.hold.borrow()
+        *self.present()
+    }
+
+    fn present(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Hold> {
-        self.hold.subscribe()
+        // Under the lock, so that no change falls between what is read and who is told.
+        let hold = self.present();
+        self.watch.get_or_init(|| watch::Sender::new(*hold)).subscribe()
     }
 
     /// Completes at the next poke, also one that came before the call.
@@ -323,13 +332,15 @@ impl Claim {
     }
 
     fn turn(&self, next: impl FnOnce(Hold) -> Option<Hold>) -> bool {
-        self.hold.send_if_modified(|hold| match next(*hold) {
-            Some(new) => {
-                *hold = new;
-                true
-            }
-            None => false,
-        })
+        let mut hold = self.present();
+        let Some(new) = next(*hold) else { return false };
+        *hold = new;
+        drop(hold);
+        if let Some(watch) = self.watch.get() {
+            // Read again: whoever tells last tells the latest.
+            watch.send_modify(|told| *told = self.hold());
+        }
+        true
     }
 
     pub(crate) fn mark_unsure(&self) {

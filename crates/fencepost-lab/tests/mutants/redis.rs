@@ -52,7 +52,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "tokens are counted only: a server that has lost the counter repeats them",
             edits: &[Edit {
-                file: "drivers/redis/scripts/common.lua",
+                file: "drivers/redis/scripts/mint.lua",
                 right: "math.max(last + 1, floor + 1, clock[1] * 1000000 + clock[2])",
                 broken: "math.max(last + 1, floor + 1)",
             }],
@@ -63,7 +63,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
         Mutant {
             story: "a token may be below the floor that the caller names",
             edits: &[Edit {
-                file: "drivers/redis/scripts/common.lua",
+                file: "drivers/redis/scripts/mint.lua",
                 right: "math.max(last + 1, floor + 1, clock",
                 broken: "math.max(last + 1, clock",
             }],

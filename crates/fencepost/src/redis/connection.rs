@@ -329,10 +329,10 @@ fn hint(options: &Options) -> &'static str {
 }
 
 fn pack(command: &Command) -> Cmd {
-    let bytes: usize = command.0.iter().map(Vec::len).sum();
-    let mut cmd = Cmd::with_capacity(command.0.len(), bytes);
-    for word in &command.0 {
-        cmd.arg(word.as_slice());
+    let words = command.words();
+    let mut cmd = Cmd::with_capacity(words.len(), words.map(<[u8]>::len).sum());
+    for word in command.words() {
+        cmd.arg(word);
     }
     cmd
 }

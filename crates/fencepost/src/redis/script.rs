@@ -21,25 +21,17 @@ impl Script {
     }
 
     /// The command that runs it by its hash.
-    pub(crate) fn command<'a>(
-        &self,
-        keys: impl IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>,
-        args: impl IntoIterator<Item = &'a str>,
-    ) -> Command {
+    pub(crate) fn command(&self, keys: &[&str], args: &[&str]) -> Command {
         let hash = self.hash.get_or_init(|| redis::Script::new(&self.text).get_hash().to_owned());
-        let keys = keys.into_iter();
-        let mut words = vec![b"EVALSHA".to_vec(), hash.clone().into(), keys.len().to_string().into()];
-        words.extend(keys.map(Into::into));
-        words.extend(args.into_iter().map(Into::into));
-        Command(words)
+        let words = || keys.iter().chain(args);
+        let bytes = 64 + words().map(|word| word.len()).sum::<usize>();
+        let head = Command::with_capacity("EVALSHA", 3 + keys.len() + args.len(), bytes);
+        words().fold(head.arg(hash).arg(keys.len().to_string()), Command::arg)
     }
 
     /// The same command with the script's text, for a server that has never seen it.
     pub(crate) fn spelt_out(&self, command: &Command) -> Command {
-        let mut words = command.0.clone();
-        words[0] = b"EVAL".to_vec();
-        words[1] = self.text.as_bytes().into();
-        Command(words)
+        command.words().skip(2).fold(Command::new("EVAL").arg(self.text.as_bytes()), Command::arg)
     }
 
     /// Runs one of its commands; one that the server does not know by its hash was not carried out, and is spelt out.

@@ -6,25 +6,41 @@ use crate::{driver::Fail, host::Fut};
 
 /// One command: its name and its arguments. `Debug` shows the name alone: an argument may be a claim's id.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Command(pub Vec<Vec<u8>>);
+pub struct Command {
+    /// All words in one piece: a command is made by one thread and dropped by another, and has twenty of them.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
 
 impl Command {
     /// The command of this name, without arguments.
     pub fn new(name: &str) -> Self {
-        Self(vec![name.into()])
+        Self::default().arg(name)
+    }
+
+    /// As [`new`](Self::new), with room for so many words of so many bytes in all.
+    pub(crate) fn with_capacity(name: &str, words: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(words) }.arg(name)
     }
 
     /// The same command with one more argument.
     pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
-        self.0.push(arg.as_ref().into());
+        self.bytes.extend_from_slice(arg.as_ref());
+        self.ends.push(self.bytes.len());
         self
+    }
+
+    /// Its name and its arguments.
+    pub fn words(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut start, end)..end])
     }
 }
 
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.0.first().map_or("".into(), |name| String::from_utf8_lossy(name));
-        write!(f, "Command({name}, ..{})", self.0.len().saturating_sub(1))
+        let name = self.words().next().map_or("".into(), String::from_utf8_lossy);
+        write!(f, "Command({name}, ..{})", self.ends.len().saturating_sub(1))
     }
 }
 

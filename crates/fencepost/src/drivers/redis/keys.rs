@@ -49,7 +49,7 @@ impl Keys {
     }
 
     fn of(base: String, lock: String) -> Self {
-        let [token, queue, aside, beat, who, offer] = COMPANIONS.map(|end| format!("{base}{end}"));
+        let [token, queue, aside, beat, who, offer] = COMPANIONS.map(|end| [base.as_str(), end].concat());
         Self { all: [lock, token, queue, aside, beat, who, offer], base }
     }
 
@@ -59,7 +59,7 @@ impl Keys {
 
     /// The key that says that a claim was given up.
     pub(super) fn left(&self, claim: ClaimId) -> String {
-        format!("{}{LEFT}{}", self.base, claim.to_hex())
+        [self.base.as_str(), LEFT, &claim.to_hex()].concat()
     }
 
     /// The keys that `look.lua` reads.
@@ -67,8 +67,15 @@ impl Keys {
         [&self.all[0], &self.all[2], &self.all[3], &self.all[5]]
     }
 
-    pub(super) fn common(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.all.iter().map(String::as_str)
+    /// The keys of every script that frees or takes the lock.
+    pub(super) fn common(&self) -> [&str; 7] {
+        self.all.each_ref().map(String::as_str)
+    }
+
+    /// The common keys and one more.
+    pub(super) fn with<'a>(&'a self, last: &'a str) -> [&'a str; 8] {
+        let [lock, token, queue, aside, beat, who, offer] = self.common();
+        [lock, token, queue, aside, beat, who, offer, last]
     }
 }
 

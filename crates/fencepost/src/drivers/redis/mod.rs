@@ -186,8 +186,7 @@ impl Redis {
         let flag = flag_of(!self.is_mute.load(Ordering::Relaxed));
         let (ttl, beat) = (millis(term(claim.lease())), millis(self.heartbeat() * 3));
         let args = ["enter", &id, &self.locker, &ttl, intent, &floor.to_string(), flag, &owner, &beat];
-        let keys: Vec<&str> = keys.common().chain([left.as_str()]).collect();
-        Ok(ENTER.command(keys, args))
+        Ok(ENTER.command(&keys.with(&left), &args))
     }
 
     /// Reads an answer other than `queued`.
@@ -346,7 +345,7 @@ impl Redis {
         for (batch, claims) in claims.chunks(BATCH).enumerate() {
             let commands = claims.iter().map(|claim| {
                 let keys = self.keys(claim)?;
-                Ok(RENEW.command([keys.lock()], ["renew", &claim.id().to_hex(), &millis(ttl)]))
+                Ok(RENEW.command(&[keys.lock()], &["renew", &claim.id().to_hex(), &millis(ttl)]))
             });
             let commands = commands.collect::<Result<Vec<_>, Fail>>()?;
             let before = Some(&caching).filter(|_| self.transport.tracks());
@@ -364,8 +363,7 @@ impl Redis {
         let (id, left) = (claim.id().to_hex(), keys.left(claim.id()));
         let is_unsure = if claim.unsure.load(Ordering::Relaxed) { "1" } else { "0" };
         let tombstone = millis(max(TOMBSTONE, term(claim.lease())));
-        let all: Vec<&str> = keys.common().chain([left.as_str()]).collect();
-        let leave = LEAVE.command(all, ["leave", &id, &self.locker, &tombstone, is_unsure]);
+        let leave = LEAVE.command(&keys.with(&left), &["leave", &id, &self.locker, &tombstone, is_unsure]);
         let reply = LEAVE.run(&*self.transport, leave).await?;
         self.routes.remove(keys.lock(), claim.id());
         let [found, more, is_mute] = reply.list() else { return Err(unexpected(&reply)) };
@@ -381,8 +379,7 @@ impl Redis {
             if !more {
                 return;
             }
-            let reply =
-                WAKE.run(&*self.transport, WAKE.command(keys.common().collect::<Vec<_>>(), ["wake"])).await;
+            let reply = WAKE.run(&*self.transport, WAKE.command(&keys.common(), &["wake"])).await;
             more = matches!(reply, Ok(Reply::List(items)) if items.get(1).and_then(Reply::int) == Some(1));
         }
     }

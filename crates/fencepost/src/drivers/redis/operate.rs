@@ -24,7 +24,7 @@ const STEP: &str = "1000";
 impl Redis {
     async fn look(&self, lock: &LockName) -> Result<Status, Fail> {
         let keys = Keys::new(&self.prefix, lock)?;
-        let reply = LOOK.run(&*self.transport, LOOK.command(keys.seen(), ["look"])).await?;
+        let reply = LOOK.run(&*self.transport, LOOK.command(&keys.seen(), &["look"])).await?;
         status(lock, &reply)
     }
 
@@ -38,7 +38,7 @@ impl Redis {
         }
         let looks = names.into_iter().filter_map(|name| {
             let keys = Keys::new(&self.prefix, &name).ok()?;
-            Some((name, LOOK.command(keys.seen(), ["look"])))
+            Some((name, LOOK.command(&keys.seen(), &["look"])))
         });
         let (names, looks): (Vec<LockName>, Vec<Command>) = looks.unzip();
         let mut found = Vec::new();
@@ -73,7 +73,7 @@ impl Redis {
 
     async fn force(&self, lock: &LockName) -> Result<ForcedOut, Fail> {
         let keys = Keys::new(&self.prefix, lock)?;
-        let command = FORCE.command(keys.common().collect::<Vec<_>>(), ["force"]);
+        let command = FORCE.command(&keys.common(), &["force"]);
         let reply = FORCE.run(&*self.transport, command).await?;
         let [held, left, token, more] = reply.list() else { return Err(unexpected(&reply)) };
         self.wake_on(&keys, more).await;

@@ -160,7 +160,7 @@ impl RedisGate {
         let key = Self::key(resource)?;
         let highest = to.highest.map(|highest| highest.to_string()).unwrap_or_default();
         let lineage = to.lineage.as_ref().map_or("", Lineage::as_str);
-        let command = REBIND.command([key.as_str()], [highest.as_str(), lineage]);
+        let command = REBIND.command(&[&key], &[&highest, lineage]);
         let reply = self.run(&REBIND, command, &key).await?;
         Ok(mark(&reply).unwrap_or_default())
     }

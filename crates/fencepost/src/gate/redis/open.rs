@@ -37,10 +37,10 @@ impl OpenRedis {
     pub async fn run(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
         let token = self.pass.token.to_string();
         let lineage = self.pass.lineage.as_ref().map_or("", Lineage::as_str);
-        let mut command = RUN.command([self.key.as_str()], [token.as_str(), lineage]);
-        for Command(words) in commands {
-            command.0.push(words.len().to_string().into());
-            command.0.extend(words);
+        let mut command = RUN.command(&[&self.key], &[&token, lineage]);
+        for next in &commands {
+            let words = next.words();
+            command = words.fold(command.arg(next.words().len().to_string()), Command::arg);
         }
         match self.gate.run(&RUN, command, &self.key).await? {
             Reply::List(replies) => Ok(replies),
