@@ -114,7 +114,7 @@ fn busy_holder(world: World) {
             .map(|number| {
                 let (pool, passed, is_over) = (pool.clone(), passed.clone(), is_over.clone());
                 runtime.spawn(async move {
-                    pause(number * 7).await;
+                    pause(number * 35).await;
                     loop {
                         let mut tx = match begin(&pool, "a", token(41)).await {
                             Ok(tx) => tx,
@@ -129,7 +129,7 @@ fn busy_holder(world: World) {
                         };
                         passed.fetch_add(1, Ordering::Relaxed);
                         assert!(!is_over.load(Ordering::Relaxed), "passed after the successor");
-                        done(&mut tx, "SELECT pg_sleep(0.04)").await;
+                        done(&mut tx, "SELECT pg_sleep(0.2)").await;
                         tx.commit().await.unwrap();
                     }
                 })
@@ -139,10 +139,24 @@ fn busy_holder(world: World) {
             pause(5).await;
         }
         let mut successor = world.connect().await;
-        // Many times as long as each of those transactions, and as many of them as wait in line.
-        done(&mut successor, "SET lock_timeout = '2s'").await;
-        fence(&mut successor, "a", token(42)).await.unwrap();
-        is_over.store(true, Ordering::Relaxed);
+        done(&mut successor, "SET statement_timeout = '10s'").await;
+        let before = AtomicU32::new(u32::MAX);
+        let (fenced, ()) = tokio::join!(
+            async {
+                let fenced = fence(&mut successor, "a", token(42)).await;
+                is_over.store(true, Ordering::Relaxed);
+                fenced
+            },
+            async {
+                // Nobody else has to wait before the successor does.
+                world.waiting(1).await;
+                before.store(passed.load(Ordering::Relaxed), Ordering::Relaxed);
+            },
+        );
+        fenced.unwrap();
+        // Those that had passed a moment before, and have not told yet.
+        let later = passed.load(Ordering::Relaxed).saturating_sub(before.load(Ordering::Relaxed));
+        assert!(later <= 6, "{later} transactions overtook the successor");
         for worker in workers {
             worker.await.unwrap();
         }

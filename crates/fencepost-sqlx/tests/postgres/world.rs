@@ -70,10 +70,10 @@ impl World {
         options.connect(&self.url()).await.expect("the server runs")
     }
 
-    /// Returns once so many sessions of this database wait for a lock.
+    /// Returns once at least so many sessions of this database wait for a lock.
     pub(crate) async fn waiting(&self, count: u32) {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-        self.until(sql, &count.to_string()).await;
+        let waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        self.until(&format!("SELECT count(*) >= {count} {waiting}"), "t").await;
     }
 
     /// Returns once the statement has this result.

@@ -22,6 +22,7 @@ pub(super) enum Place {
     Postgres(Box<Database>),
 }
 
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "a file gate has one resource"))]
 impl Place {
     pub(super) fn find(global: &Global, args: &Gate) -> Result<Self, u8> {
         let (url, source) = match &args.gate {
