@@ -19,7 +19,7 @@ pub(crate) struct Backend {
 
 enum Kind {
     Leased(Mutex<Process>, Remote),
-    Redis(Mutex<Redis>),
+    Redis(Box<Mutex<Redis>>),
 }
 
 /// The role of the leased backend's server. It ends with the test that started it.
@@ -47,7 +47,10 @@ impl Backend {
     /// A real redis-server.
     pub(crate) fn redis(options: redis::Options) -> Self {
         let server = Redis::start(options).expect("it starts");
-        Self { proxy: Proxy::start(server.addr()).expect("a port"), server: Kind::Redis(server.into()) }
+        Self {
+            proxy: Proxy::start(server.addr()).expect("a port"),
+            server: Kind::Redis(Box::new(server.into())),
+        }
     }
 
     pub(crate) fn pause(&self) {

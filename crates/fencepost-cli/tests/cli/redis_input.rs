@@ -181,7 +181,7 @@ fn echoed() {
             && stream.write_all(said.as_bytes()).is_ok()
         {}
     });
-    refused(&world, &format!("redis://:{SECRET}@{address}"), 78, &["unknown command 'AUTH'"]);
+    refused(&world, &format!("redis://:{SECRET}@{address}"), 77, &["refuses the user or password"]);
 }
 
 fn wrong_role() {

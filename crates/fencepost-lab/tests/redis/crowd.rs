@@ -10,7 +10,9 @@ use fencepost_lab::server::redis::Redis;
 use tokio::sync::oneshot;
 
 use crate::Tests;
-use crate::scene::{LONG, calls, give, in_line, locker, ms, nothing_is_left, now, pass, server, take, until};
+use crate::scene::{
+    LONG, give, in_line, locker, ms, nothing_is_left, now, pass, scripts, server, take, until,
+};
 
 pub(crate) const TESTS: Tests = &[
     ("two_hundred_come_in_turn_while_others_give_up", in_turn),
@@ -115,13 +117,9 @@ fn heartbeats() {
     in_line(&server, "x", COUNT);
     // Until those who came while others were answered have heard it.
     pass(ms(1000));
-    let scripts = || {
-        let calls = calls(&server);
-        ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum::<u64>()
-    };
-    let before = scripts();
+    let before = scripts(&server);
     pass(ms(10_000));
-    let beats = scripts() - before;
+    let beats = scripts(&server) - before;
     println!("{COUNT} who wait behind one locker: {beats} scripts in 10 s");
     assert!(beats < 30, "{beats}");
     let started = now();

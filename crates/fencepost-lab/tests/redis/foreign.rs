@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use fencepost::{ErrorKind, blocking};
-use fencepost_lab::server::redis::{Options, Redis};
+use fencepost_lab::server::redis::Options;
 
 use crate::Tests;
 use crate::scene::{
-    LONG, Waiter, calls, give, in_line, locker, ms, nothing_is_left, now, pass, server, server_with, take,
+    LONG, Waiter, give, in_line, locker, ms, nothing_is_left, now, pass, scripts, server, server_with, take,
 };
 
 pub(crate) const TESTS: Tests = &[
@@ -87,11 +87,6 @@ fn deletion(user: &str, most: u64) {
     give(guard);
     give(second.granted().0);
     nothing_is_left(&server, ms(0));
-}
-
-fn scripts(server: &Redis) -> u64 {
-    let calls = calls(server);
-    ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum()
 }
 
 fn expiry() {

@@ -104,6 +104,12 @@ pub(crate) fn calls(server: &Redis) -> BTreeMap<String, u64> {
     info.lines().filter_map(line).collect()
 }
 
+/// How many scripts the server has run.
+pub(crate) fn scripts(server: &Redis) -> u64 {
+    let calls = calls(server);
+    ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum()
+}
+
 /// The keys that should be gone when nobody holds or waits. The last token, the lineage and the mark of a claim that was given
 /// up stay on purpose, the mark for as long as a request may be under way.
 fn residue(server: &Redis) -> Vec<String> {
