@@ -52,8 +52,10 @@ fn never_expires() {
     assert!(said.starts_with("x\theld by somebody who left no record, never expires, at redis://"), "{said}");
     let status = world.status();
     assert_eq!((&status["held"], &status["holder"]["expires_in_ms"]), (&Value::Bool(true), &Value::Null));
-    world.ask("run -n x true", &[]).says(75, &["lock=x is held, at redis://"]);
-    world.ask("run -w 300ms x true", &[]).says(75, &["lock=x is held, at redis://"]);
+    world.ask("run -n x true", &[]).says(75, &["lock=x is held by somebody who left no record, at redis://"]);
+    world
+        .ask("run -w 300ms x true", &[])
+        .says(75, &["lock=x is held by somebody who left no record, at redis://"]);
     // It is waited for as any other, and ours as soon as somebody removes it.
     let waiter = world.start("run x echo done", &[]);
     world.waiters(1);
