@@ -217,6 +217,9 @@ pub struct About {
     pub fifo: bool,
     /// The strongest level that the backend reaches; `None` if it mints no tokens.
     pub level: Option<Level>,
+    /// Whether a [`leave`](Driver::leave) that was answered also stops an `enter` of the same claim that arrives after it.
+    /// Otherwise the engine repeats it until the lease that could carry such a claim is over.
+    pub leave_is_final: bool,
     /// What can still go wrong.
     pub caveat: &'static str,
     /// What is worse in this deployment than it could be, and the fix; told once to whoever connects.

@@ -59,6 +59,7 @@ fn about(addr: SocketAddr, terms: Terms, lineage: Lineage) -> About {
         fifo: true,
         level: Some(Level::Tokens),
         caveat: "it is made for tests",
+        leave_is_final: false,
         notice: None,
     }
 }

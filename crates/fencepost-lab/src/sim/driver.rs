@@ -265,6 +265,7 @@ impl Driver for SimDriver {
             fifo: true,
             level: Some(Level::Tokens),
             caveat: "it is simulated",
+            leave_is_final: false,
             notice: None,
         }
     }

@@ -113,7 +113,12 @@ impl Line {
                     claim.lease().dead();
                     return Ok(None);
                 }
-                Err(fail) => self.bear(fail, claim.unsure.load(Ordering::Relaxed))?,
+                Err(fail) => {
+                    let pause = self.bear(fail, claim.unsure.load(Ordering::Relaxed))?;
+                    // Whatever pokes meanwhile: a backend that fails must not be asked without a pause.
+                    self.sleep(pause).await?;
+                    continue;
+                }
             };
             self.wait(claim, pause).await?;
         }

@@ -77,6 +77,9 @@ async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>, pending: Pending) {
     let term = lease.term().unwrap_or(Duration::from_secs(60));
     let lease_over = Moment::from_nanos(claim.entered.load(Ordering::Relaxed)) + term;
     let give_up = lease_over.max(claim.now()) + term;
+    let is_final = driver.about().leave_is_final;
+    // What a removal that takes long hangs on is an outage or a lease: neither is over sooner for being asked often.
+    let longest = (term / 8).clamp(Duration::from_millis(640), Duration::from_secs(10));
     let mut pending = Some(pending);
     let mut failures = 0;
     loop {
@@ -90,16 +93,16 @@ async fn remove(driver: Arc<dyn Driver>, claim: &Arc<Claim>, pending: Pending) {
                 lease.retire();
                 pending = None;
             }
-            Err(fail) if !fail.is_passing() => {
-                lease.retire();
-                return;
-            }
+            Ok(_) if is_final => return,
             Err(_) if sent >= give_up && !lease.keeps_alive(sent) => return,
+            // Also one that does not look as if it would pass: a server that is full, or whose users are being changed,
+            // refuses with the same words.
+            Err(fail) if !fail.is_passing() => lease.retire(),
             Ok(_) | Err(_) => {}
         }
         failures += 1;
         let pause = match pending {
-            Some(_) => Duration::from_millis(20) * 2u32.pow(failures.min(5)),
+            Some(_) => (Duration::from_millis(20) * 2u32.pow(failures.min(10))).min(longest),
             None => term,
         };
         claim.host().sleep_until(claim.now() + pause).await;
@@ -148,7 +151,7 @@ pub(crate) async fn release(mut ward: Ward) -> Result<(), Error> {
     let lock = claim.lock();
     match left {
         Ok(left) => {
-            if !unsure {
+            if !unsure || core.about.leave_is_final {
                 ward.claim = None;
             }
             // Nobody has asked for its removal before: if it was not there, it was lost.

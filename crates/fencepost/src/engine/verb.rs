@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::OwnedMutexGuard;
+
 use crate::{
     claim::Claim,
     driver::{Fail, Fut, Host},
@@ -21,19 +23,30 @@ pub(crate) async fn verb<T: Send + 'static>(
     sent: Fut<'static, Result<T, Fail>>,
 ) -> Result<T, Fail> {
     let turn = claim.verbs.clone().lock_owned().await;
-    let noting = claim.clone();
-    let settle = move |result: &Result<T, Fail>| {
-        if matches!(result, Err(Fail::Unknown(_))) {
-            noting.mark_unsure();
-        }
-        drop(turn);
-    };
-    let result = to_its_end(claim.host().clone(), claim.patience(), sent, settle).await;
-    if matches!(result, Err(Fail::Unknown(_))) {
-        // Also when the driver panicked, and `settle` was never asked.
-        claim.mark_unsure();
+    let turn = Turn { claim: claim.clone(), is_known: false, _turn: turn };
+    let settle = move |result: &Result<T, Fail>| turn.end(!matches!(result, Err(Fail::Unknown(_))));
+    to_its_end(claim.host().clone(), claim.patience(), sent, settle).await
+}
+
+/// A claim's turn for one verb. The next verb finds noted whether this one's outcome is known, also if the driver panicked.
+struct Turn {
+    claim: Arc<Claim>,
+    is_known: bool,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Turn {
+    fn end(mut self, is_known: bool) {
+        self.is_known = is_known;
     }
-    result
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.is_known {
+            self.claim.mark_unsure();
+        }
+    }
 }
 
 /// Runs `request` until it ends or `limit` is over, and then `settle`, before anybody learns of the outcome.

@@ -9,7 +9,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -42,6 +42,8 @@ struct Pump {
     future: Mutex<Option<Fut<'static, ()>>>,
     waker: Mutex<Option<Waker>>,
     is_over: AtomicBool,
+    /// The task came while another thread was at it.
+    is_missed: AtomicBool,
     /// How many requests are under way.
     requests: AtomicUsize,
 }
@@ -98,6 +100,7 @@ impl Connection {
             future: Mutex::new(Some(Box::pin(future))),
             waker: Mutex::new(None),
             is_over: AtomicBool::new(false),
+            is_missed: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
         });
         let mut connection = Self { handle, pump: pump.clone(), subscribed: OnceCell::new(), tracks: false };
@@ -170,8 +173,13 @@ impl Pump {
     /// The host's task.
     fn run(&self, cx: &mut Context<'_>) -> Poll<()> {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
-        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
-        self.step(&mut future, cx)
+        // The thread that nudges may be one that seldom runs: it is not waited for, and wakes us when it is done.
+        self.is_missed.store(true, Ordering::SeqCst);
+        match self.future.try_lock() {
+            Ok(mut future) => self.step(&mut future, cx),
+            Err(TryLockError::Poisoned(future)) => self.step(&mut future.into_inner(), cx),
+            Err(TryLockError::WouldBlock) => Poll::Pending,
+        }
     }
 
     fn step(&self, future: &mut Option<Fut<'static, ()>>, cx: &mut Context<'_>) -> Poll<()> {
@@ -210,11 +218,15 @@ impl Pump {
     }
 
     fn nudge(&self) {
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Whoever holds the lock polls the connection now, and was woken when the request came into line.
-        if let (Some(waker), Ok(mut future)) = (waker, self.future.try_lock())
-            && self.step(&mut future, &mut Context::from_waker(&waker)).is_ready()
-        {
+        let Ok(mut future) = self.future.try_lock() else { return };
+        self.is_missed.store(false, Ordering::SeqCst);
+        // Only now: the waker must be that of the task that polls next.
+        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(waker) = waker else { return };
+        let over = self.step(&mut future, &mut Context::from_waker(&waker)).is_ready();
+        drop(future);
+        if over || self.is_missed.load(Ordering::SeqCst) {
             waker.wake();
         }
     }
@@ -304,6 +316,9 @@ fn opening(options: &Options, protocol: ProtocolVersion, error: &RedisError) -> 
         }
         Some("ERR") if error.detail().is_some_and(|said| said.contains("DB index")) => {
             Fail::Invalid(format!("{name} has no database of this number; give a smaller one, such as 0"))
+        }
+        Some("ERR") if error.detail().is_some_and(|said| said.contains("max number of clients")) => {
+            Fail::Unavailable(format!("{name} takes no more connections; raise its maxclients"))
         }
         Some(code) => match fail(code, error.detail().unwrap_or_default()) {
             Fail::Internal(said) => Fail::Invalid(format!("{name} refused the connection: {said}")),

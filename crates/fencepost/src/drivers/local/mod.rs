@@ -284,6 +284,7 @@ impl Driver for Local {
             fifo: true,
             level: Some(Level::Tokens),
             caveat: "a paused holder blocks until it resumes or is forced out",
+            leave_is_final: false,
             notice: None,
         }
     }

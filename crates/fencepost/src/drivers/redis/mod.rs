@@ -185,7 +185,8 @@ impl Redis {
         };
         let flag = flag_of(!self.is_mute.load(Ordering::Relaxed));
         let (ttl, beat) = (millis(term(claim.lease())), millis(self.heartbeat() * 3));
-        let args = ["enter", &id, &self.locker, &ttl, intent, &floor.to_string(), flag, &owner, &beat];
+        let ear = if self.is_deaf.load(Ordering::Relaxed) { "polls" } else { "hears" };
+        let args = ["enter", &id, &self.locker, &ttl, intent, &floor.to_string(), flag, &owner, &beat, ear];
         Ok(ENTER.command(&keys.with(&left), &args))
     }
 
@@ -368,25 +369,36 @@ impl Redis {
         self.routes.remove(keys.lock(), claim.id());
         let [found, more, is_mute] = reply.list() else { return Err(unexpected(&reply)) };
         self.heed(is_mute);
-        self.wake_on(&keys, more).await;
+        self.wake_on(&keys, more);
         Ok(if found.int() == Some(1) { Left::Removed } else { Left::WasGone })
     }
 
     /// Goes on waking where a script has met only dead ones; a failure leaves it to those who wait.
-    async fn wake_on(&self, keys: &Keys, more: &Reply) {
-        let mut more = more.int() == Some(1);
-        for _ in 0..WAKES {
-            if !more {
-                return;
-            }
-            let reply = WAKE.run(&*self.transport, WAKE.command(&keys.common(), &["wake"])).await;
-            more = matches!(reply, Ok(Reply::List(items)) if items.get(1).and_then(Reply::int) == Some(1));
+    /// Apart from the request that has freed the lock, which is done.
+    fn wake_on(&self, keys: &Keys, more: &Reply) {
+        if more.int() != Some(1) {
+            return;
         }
+        let wake = WAKE.command(&keys.common(), &["wake"]);
+        let transport = self.transport.clone();
+        self.host.spawn(Box::pin(async move {
+            for _ in 0..WAKES {
+                let reply = WAKE.run(&*transport, wake.clone()).await;
+                if !matches!(reply, Ok(Reply::List(items)) if items.get(1).and_then(Reply::int) == Some(1)) {
+                    return;
+                }
+            }
+        }));
     }
 }
 
+/// What the claim was told so far. From here on only the answer to the request that follows says what need not be asked.
 fn news_of(claim: &Claim) -> u64 {
-    claim.seat(|seat: &mut Seat| seat.news)
+    claim.seat(|seat: &mut Seat| {
+        seat.leans = false;
+        seat.quiet_until = None;
+        seat.news
+    })
 }
 
 /// One claim's fate in a renewal.
@@ -412,6 +424,7 @@ fn about(transport: &dyn Transport, lineage: Lineage, is_mute: bool) -> About {
         fifo: true,
         level: Some(Level::Tokens),
         caveat: "a failover to a replica that lacks the lock, or a step of the server's clock, can make two holders; tokens go on rising unless the new primary's clock is behind the last token",
+        leave_is_final: true,
         notice: is_mute.then_some(notice),
     }
 }

@@ -76,7 +76,7 @@ impl Redis {
         let command = FORCE.command(&keys.common(), &["force"]);
         let reply = FORCE.run(&*self.transport, command).await?;
         let [held, left, token, more] = reply.list() else { return Err(unexpected(&reply)) };
-        self.wake_on(&keys, more).await;
+        self.wake_on(&keys, more);
         let token = token.text().and_then(|text| text.parse().ok()).ok_or_else(|| unexpected(&reply))?;
         Ok(ForcedOut { holder: Held::read(held, left).map(|held| held.holder), token })
     }

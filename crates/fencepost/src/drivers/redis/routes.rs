@@ -152,6 +152,16 @@ impl Routes {
 }
 
 impl Tables {
+    /// Drops claims whose leave was never answered.
+    fn forget_the_dead(&mut self) {
+        self.claims.retain(|_, claim| claim.strong_count() > 0);
+        let claims = &self.claims;
+        self.lines.retain(|_, line| {
+            line.members.retain(|member| claims.contains_key(member));
+            !line.members.is_empty()
+        });
+    }
+
     fn members(&self, key: &str) -> Vec<Arc<Claim>> {
         let members = self.lines.get(key).map_or(&[][..], |line| &line.members);
         members.iter().filter_map(|id| self.claims.get(id)?.upgrade()).collect()
@@ -212,6 +222,7 @@ impl Listener for Routes {
     }
 
     fn cut(&self) {
+        self.tables().forget_the_dead();
         self.changed(None);
     }
 }

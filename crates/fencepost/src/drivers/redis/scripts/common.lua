@@ -6,7 +6,7 @@
 -- queue  those who wait and can be told, by the order of their arrival; a member is <locker><claim>
 -- aside  those who wait and could not be told; they keep their number, and their next enter puts them back
 -- beat   until when each waiting locker is believed to be alive, in the server's milliseconds
--- who    the owner records of those who wait
+-- who    the owner records of those who wait, and for each locker that cannot be told anything the word 'polls'
 -- offer  to whom the free lock was offered, and when
 local LOCK, _, QUEUE, ASIDE, BEAT, WHO, OFFER = unpack(KEYS, 1, 7)
 local STEPS = 16            -- how many of those who wait one script looks at
@@ -70,6 +70,11 @@ local function is_lapsed(member)
   return due < now
 end
 
+-- Whether the locker of this member asks from time to time, since it cannot be told.
+local function polls(member)
+  return redis.call('HEXISTS', WHO, string.sub(member, 1, 16)) == 1
+end
+
 -- Whether the free lock was offered to this member, and it has not come for it in time.
 local function is_late(member)
   local since = is_offered(member)
@@ -85,20 +90,23 @@ local function wake()
       return false
     end
     if is_lapsed(first) then
+      -- Perhaps the server stood still, and not the locker.
+      tell(first, 'turn ')
       forget(first)
     elseif is_late(first) then
       set_aside(first)
     else
-      local heard = tell(first, 'turn ')
-      if heard == 0 then
+      if tell(first, 'turn ') == 0 and not polls(first) then
         set_aside(first)
       else
         if not is_offered(first) then
           redis.call('SET', OFFER, first .. ' ' .. now, 'PX', 60000)
         end
-        local second = head(1)
-        if second then
-          tell(second, 'next ')
+        for rank = 1, STEPS do
+          local second = head(rank)
+          if not second or tell(second, 'next ') ~= 0 then
+            break
+          end
         end
         return false
       end
@@ -117,7 +125,7 @@ local function tell_first(left)
     end
     if is_lapsed(first) then
       forget(first)
-    elseif tell(first, text) == 0 then
+    elseif tell(first, text) == 0 and not polls(first) then
       set_aside(first)
     else
       return

@@ -1,7 +1,7 @@
 -- KEYS: the common ones, and the claim's tombstone.
--- ARGV: 'enter', claim, locker, ttl in ms, 'try' or 'wait', floor, flag, owner record, heartbeat in ms
+-- ARGV: 'enter', claim, locker, ttl in ms, 'try' or 'wait', floor, flag, owner record, heartbeat in ms, 'polls' or 'hears'
 local LEFT = KEYS[8]
-local _, claim, locker, ttl, intent, floor, flag, owner, beat = unpack(ARGV)
+local _, claim, locker, ttl, intent, floor, flag, owner, beat, ear = unpack(ARGV)
 local me = locker .. claim
 local held = redis.call('GET', LOCK)
 
@@ -36,6 +36,17 @@ for _ = 1, 4 do
   first = head()
 end
 
+local function grant()
+  local token, is_blank = mint(tonumber(floor))
+  redis.call('SET', LOCK, 'fp1 ' .. claim .. ' ' .. token .. ' ' .. locker .. ' ' .. flag .. ' ' .. owner, 'PX', ttl)
+  if first == me then
+    forget(me)
+    redis.call('DEL', OFFER)
+    tell_first(tonumber(ttl))
+  end
+  return { 'granted', token, is_blank and 1 or 0, deaf and 1 or 0 }
+end
+
 local more = false
 if not held then
   for _ = 1, STEPS do
@@ -50,16 +61,14 @@ if not held then
     first = head()
   end
   if not first or first == me then
-    local token, is_blank = mint(tonumber(floor))
-    redis.call('SET', LOCK, 'fp1 ' .. claim .. ' ' .. token .. ' ' .. locker .. ' ' .. flag .. ' ' .. owner, 'PX', ttl)
-    if first == me then
-      forget(me)
-      redis.call('DEL', OFFER)
-      tell_first(tonumber(ttl))
-    end
-    return { 'granted', token, is_blank and 1 or 0, deaf and 1 or 0 }
+    return grant()
   end
   more = wake()
+  first = head()
+  if not first or first == me then
+    -- Nobody in front could be told.
+    return grant()
+  end
 end
 
 if held and first and first ~= was_first and first ~= me then
@@ -81,6 +90,11 @@ if not redis.call('ZSCORE', QUEUE, me) then
   end
   redis.call('ZADD', QUEUE, number, me)
   redis.call('HSET', WHO, me, owner)
+end
+if ear == 'polls' then
+  redis.call('HSET', WHO, locker, ear)
+else
+  redis.call('HDEL', WHO, locker)
 end
 local is_late_beat = is_lapsed(me) and 1 or 0
 -- A line that is never empty would keep for ever who was set aside and never came, and when each locker was last heard.

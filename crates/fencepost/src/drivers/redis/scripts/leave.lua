@@ -1,5 +1,5 @@
 -- KEYS: the common ones, and the claim's tombstone.
--- ARGV: 'leave', claim, locker, how long a tombstone stands in ms, '1' if one is needed although the claim is found
+-- ARGV: 'leave', claim, locker, how long a tombstone stands in ms, '1' if one is needed
 local LEFT = KEYS[8]
 local _, claim, locker, tomb, is_unsure = unpack(ARGV)
 local me = locker .. claim
@@ -19,7 +19,7 @@ elseif redis.call('EXISTS', QUEUE, ASIDE) > 0 then
     tell_first()
   end
 end
-if is_unsure == '1' or found == 0 then
+if is_unsure == '1' then
   -- An enter that is still on its way must not put a ghost in line.
   redis.call('SET', LEFT, '', 'PX', tomb)
 end
