@@ -9,7 +9,7 @@ use std::{
     future::poll_fn,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError, TryLockError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -174,11 +174,14 @@ impl Pump {
     fn run(&self, cx: &mut Context<'_>) -> Poll<()> {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
         // The thread that nudges may be one that seldom runs: it is not waited for, and wakes us when it is done.
+        if let Some(mut future) = self.try_future() {
+            return self.step(&mut future, cx);
+        }
         self.is_missed.store(true, Ordering::SeqCst);
-        match self.future.try_lock() {
-            Ok(mut future) => self.step(&mut future, cx),
-            Err(TryLockError::Poisoned(future)) => self.step(&mut future.into_inner(), cx),
-            Err(TryLockError::WouldBlock) => Poll::Pending,
+        // Once more: whoever was done before the line above has not seen what it says.
+        match self.try_future() {
+            Some(mut future) => self.step(&mut future, cx),
+            None => Poll::Pending,
         }
     }
 
@@ -217,17 +220,26 @@ impl Pump {
         .await
     }
 
+    fn try_future(&self) -> Option<MutexGuard<'_, Option<Fut<'static, ()>>>> {
+        match self.future.try_lock() {
+            Ok(future) => Some(future),
+            Err(TryLockError::Poisoned(future)) => Some(future.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     fn nudge(&self) {
         // Whoever holds the lock polls the connection now, and was woken when the request came into line.
-        let Ok(mut future) = self.future.try_lock() else { return };
-        self.is_missed.store(false, Ordering::SeqCst);
+        let Some(mut future) = self.try_future() else { return };
         // Only now: the waker must be that of the task that polls next.
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(waker) = waker else { return };
-        let over = self.step(&mut future, &mut Context::from_waker(&waker)).is_ready();
+        let over = match &waker {
+            Some(waker) => self.step(&mut future, &mut Context::from_waker(waker)).is_ready(),
+            None => false,
+        };
         drop(future);
-        if over || self.is_missed.load(Ordering::SeqCst) {
-            waker.wake();
+        if self.is_missed.swap(false, Ordering::SeqCst) || over {
+            self.wake();
         }
     }
 }
