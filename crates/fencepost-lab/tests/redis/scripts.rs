@@ -85,10 +85,14 @@ impl Transport for OtherVersion {
     fn send(&self, mut commands: Vec<Command>) -> Fut<'_, Result<Vec<Reply>, Fail>> {
         let mut unknown = Vec::new();
         for (index, command) in commands.iter_mut().enumerate() {
-            match command.0[0].as_slice() {
+            let words: Vec<_> = command.words().collect();
+            match words[..] {
                 // Never by the hash, which is that of the present version.
-                b"EVALSHA" => unknown.push(index),
-                b"EVAL" => command.0[1].extend(b"\n-- another version"),
+                [b"EVALSHA", ..] => unknown.push(index),
+                [b"EVAL", text, ref rest @ ..] => {
+                    let eval = Command::new("EVAL").arg([text, b"\n-- another version"].concat());
+                    *command = rest.iter().fold(eval, Command::arg);
+                }
                 _ => {}
             }
         }
