@@ -34,9 +34,10 @@ fn another_kind() {
         .expect("a hash");
     server.command::<i64>(&["PEXPIRE", "lock:x", "60000"]).expect("a lease");
     let sentence = ["the key is no plain string", "Redisson", "another name or prefix"];
-    for command in ["run x true", "run -n x true", "run -w 1s x true", "status x", "force-unlock --yes x"] {
+    for command in ["run x touch ran", "run -n x touch ran", "status x", "force-unlock --yes x"] {
         assert_eq!(world.ask(command, &[]).says(78, &sentence), "", "{command}");
     }
+    assert!(!world.path("ran").exists());
     assert_eq!(server.command::<i64>(&["HLEN", "lock:x"]).expect("the hash is untouched"), 1);
     // One such key hides none of the others.
     server.command::<()>(&["SET", "lock:y", "somebody"]).expect("a key");

@@ -17,7 +17,8 @@ fn main() -> ExitCode {
     if let Some(code) = crash::holder() {
         return code;
     }
-    let tests: [(&str, fn(&mut Stage) -> Result<(), Failed>); 6] = [
+    type Test = fn(&mut Stage) -> Result<(), Failed>;
+    let tests: [(&str, Test); 6] = [
         ("a_plain_del_frees_somebody_elses_lock", release::plain_del),
         ("get_then_del_frees_somebody_elses_lock", release::get_then_del),
         ("without_a_ttl_a_crash_blocks_for_ever", crash::blocks),
