@@ -27,8 +27,20 @@ fn exists(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-const COMMANDS: [&str; 10] =
-    ["run", "held", "hold", "release", "status", "ls", "watch", "force-unlock", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "run",
+    "held",
+    "hold",
+    "release",
+    "status",
+    "ls",
+    "watch",
+    "force-unlock",
+    "demo",
+    "lab",
+    "completions",
+    "man",
+];
 
 /// The long flags of `run`, as its help shows them.
 fn flags(world: &World) -> Vec<String> {
