@@ -178,7 +178,7 @@ fn narrow() {
     // A line that is too long would have been broken by the terminal, after its last column.
     let full = screen.lines().filter(|line| line.chars().count() > 50).count();
     assert_eq!(full, 0, "{screen}");
-    let lanes = screen.lines().filter(|line| line.starts_with("worker ") || line.starts_with("stock "));
+    let lanes = screen.lines().filter(|line| line.starts_with("worker ") || line.starts_with("stock   "));
     assert_eq!(lanes.count(), 6, "{screen}");
     let begins = |line: &&str| ["┼", "─"].iter().any(|sign| line.starts_with(sign));
     assert_eq!(screen.lines().filter(begins).count(), 0, "{screen}");

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{PipeWriter, Write, pipe};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
@@ -154,10 +153,8 @@ pub(super) struct Actor {
 
 impl Actor {
     /// Starts a worker with its part.
-    pub(super) fn start(mut command: Command, part: &Part, log: &Path) -> io::Result<Self> {
+    pub(super) fn start(command: Command, part: &Part, log: &Path) -> io::Result<Self> {
         let (input, mut orders) = pipe()?;
-        // In a group of its own the keys of the terminal do not reach it: who stops and continues it is the scene.
-        command.process_group(0);
         let process = Process::spawn_reading(command, input, log)?;
         writeln!(orders, "{}", serde_json::to_string(part)?)?;
         Ok(Self { name: part.lane.clone(), process, orders, log: log.into() })

@@ -45,6 +45,8 @@ impl Process {
     pub fn spawn_reading(mut command: Command, input: impl Into<Stdio>, log: &Path) -> io::Result<Self> {
         let output = OpenOptions::new().create(true).append(true).open(log)?;
         command.stdin(input).stdout(output.try_clone()?).stderr(output);
+        // In a group of its own the keys of the terminal do not reach it: it ends when we say so, and after what needs it.
+        command.process_group(0);
         let child = on_keeper(move || spawn_bound(command))?;
         Ok(Self { child, log: log.into() })
     }

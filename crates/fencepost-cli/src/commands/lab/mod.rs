@@ -72,7 +72,8 @@ fn play(scene: &Scene, ttl: Duration, global: &Global) -> u8 {
     let played = perform(scene, ttl, &cast, &screen);
     screen.clear();
     match (played, interrupt.number()) {
-        (Err(Trouble::Interrupted), Some(signal)) => exit::of_signal(signal),
+        // What fails then may have been told to end, too.
+        (Err(_), Some(signal)) => exit::of_signal(signal),
         (Err(why @ Trouble::Missing(_)), _) => report::fail(exit::UNREACHABLE, why),
         (Err(why), _) => report::fail(exit::INTERNAL, why),
         (Ok(true), _) => exit::OK,
