@@ -18,6 +18,8 @@ const TTL: Duration = Duration::from_secs(1);
 
 const WORKER: &str = "role:worker";
 
+type Test = fn() -> Result<(), Failed>;
+
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(WORKER) {
         return match work() {
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
         };
     }
     let skip = ignored(&redis::installed()) || ignored(&postgres::installed());
-    let tests: [(&str, fn() -> Result<(), Failed>); 4] = [
+    let tests: [(&str, Test); 4] = [
         ("every_act_comes_out_as_expected", as_expected),
         ("no_act_comes_out_as_another", not_as_another),
         ("a_gate_that_lets_a_stale_write_through_is_caught", let_through),

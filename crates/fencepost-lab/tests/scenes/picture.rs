@@ -6,10 +6,12 @@ use fencepost_lab::history::{Event, Kind, Outcome, Phase};
 use fencepost_lab::scenes::timeline::{NARROWEST, Style, draw};
 use libtest_mimic::{Failed, Trial};
 
+use crate::Test;
+
 const PLAIN: Style = Style { width: 72, colour: false, unicode: false };
 
 pub(super) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn() -> Result<(), Failed>); 4] = [
+    let tests: [(&str, Test); 4] = [
         ("picture_is_what_happened", is_what_happened),
         ("picture_fits_every_width", fits_every_width),
         ("picture_has_colour_only_where_asked", colour),
