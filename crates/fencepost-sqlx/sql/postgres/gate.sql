@@ -164,11 +164,16 @@ BEGIN
 END
 $function$;
 
+-- A lock belongs to the statement that took it until that statement has ended: a cursor that called this function, went
+-- on and failed behind a savepoint would take the lock with it and leave the admission. A block with an EXCEPTION is a
+-- subtransaction, which leaves its locks to the transaction around it. FP000 is raised by nobody.
 CREATE OR REPLACE FUNCTION public.fencepost_fence(resource text, token numeric, lineage text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
     PERFORM fencepost.pass(resource, token, lineage);
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    RAISE;
 END
 $function$;
 
@@ -215,6 +220,9 @@ BEGIN
     END IF;
     PERFORM fencepost.pass(resource, token, lineage);
     PERFORM fencepost.note(resource);
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    -- For the sake of the lock, as above.
+    RAISE;
 END
 $function$;
 

@@ -16,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("transactions::a_begin_that_nobody_waits_for_leaves_nothing", cancelled),
     ("transactions::a_savepoint_takes_the_admission_with_it", savepoint),
     ("transactions::a_rollback_takes_the_mark_with_it", rolled_back),
+    ("transactions::a_cursor_that_fails_keeps_the_lock", cursor),
     ("transactions::an_admission_ends_with_its_transaction", no_leak),
     ("transactions::a_deadlock_may_be_repeated", deadlock),
     ("transactions::a_serialization_failure_may_be_repeated", serialization),
@@ -91,6 +92,25 @@ fn savepoint(world: World) {
         done(&mut tx, "INSERT INTO stock VALUES (2)").await;
         tx.commit().await.unwrap();
         assert_eq!(world.psql("TABLE stock"), "2");
+    });
+}
+
+/// A lock that was taken while a cursor ran is the transaction's, and not the cursor's.
+fn cursor(world: World) {
+    world.run(async {
+        world.psql("CREATE TABLE stock (n int); SELECT fencepost_protect('stock', 'a'); SELECT fencepost_fence('a', 41)");
+        let (mut one, mut other) = (world.connect().await, world.connect().await);
+        done(&mut other, "SET lock_timeout = '100ms'").await;
+        for call in ["admit('a', 41)", "fence('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
+            let resource = call.split('\'').nth(1).unwrap();
+            let cursor = format!("DECLARE c CURSOR FOR SELECT CASE WHEN i = 1 THEN fencepost_{call}::text ELSE (1 / (i - 2))::text END FROM generate_series(1, 2) i");
+            done(&mut one, &format!("BEGIN; {cursor}; FETCH 1 FROM c; SAVEPOINT s")).await;
+            refused(send(&mut one, "FETCH 1 FROM c").await, "22012", &[]);
+            done(&mut one, "ROLLBACK TO s").await;
+            let successor = fence(&mut other, resource, token(50)).await;
+            fails(successor, ErrorKind::Unavailable, &["code=55P03"]);
+            done(&mut one, "ROLLBACK").await;
+        }
     });
 }
 
