@@ -55,5 +55,5 @@ $rights$;
 GRANT USAGE ON SCHEMA fencepost TO PUBLIC;
 GRANT EXECUTE ON FUNCTION
     fencepost.version, fencepost.check_resource, fencepost.is_admitted, fencepost.refuse_write, fencepost.tree,
-    fencepost.protect, public.fencepost_protect, public.fencepost_protect_rows, public.fencepost_unprotect
+    fencepost.resource_column, fencepost.is_protected, fencepost.protect, public.fencepost_protect, public.fencepost_protect_rows, public.fencepost_unprotect
     TO PUBLIC;
