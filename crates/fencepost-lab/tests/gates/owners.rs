@@ -25,6 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial("root_leaves_a_file_to_its_owner", kept),
+        trial("root_leaves_a_fence_to_the_owner_of_the_directory", fenced),
+        trial("a_fence_that_cannot_be_opened_names_its_owner", closed),
         trial("a_write_that_would_change_the_owner_is_refused", changed),
         trial("a_fence_of_another_user_is_not_believed", planted),
     ]
@@ -66,6 +68,30 @@ fn kept() -> Result<(), Failed> {
     expect(owner(&path.with_file_name("stock.fence"))?, (NOBODY, NOBODY))?;
     expect(said(&path)?.as_str(), "written\n")?;
     expect(fs::read_to_string(&path)?.as_str(), "played")
+}
+
+/// There is no file yet, and the service that will write it must get through.
+fn fenced() -> Result<(), Failed> {
+    let (home, path) = place(0)?;
+    fs::remove_file(&path)?;
+    chown(home.path(), Some(NOBODY), Some(NOBODY))?;
+    let gate = FileGate::new(&path)?;
+    gate.fence(token(41))?;
+    expect(owner(&path.with_file_name("stock.fence"))?, (NOBODY, NOBODY))?;
+    gate.fence(token(41))?;
+    expect(said(&path)?.as_str(), "written\n")?;
+    expect(owner(&path)?, (NOBODY, NOBODY))
+}
+
+fn closed() -> Result<(), Failed> {
+    let (_home, path) = place(NOBODY)?;
+    let fence = path.with_file_name("stock.fence");
+    fs::write(&fence, "")?;
+    fs::set_permissions(&fence, Permissions::from_mode(0o600))?;
+    let said = said(&path)?;
+    let is_told =
+        said.starts_with("Denied: the fence file belongs to another user") && said.contains("uid=0 path=");
+    expect((is_told, said.as_str()), (true, said.as_str()))
 }
 
 fn changed() -> Result<(), Failed> {

@@ -146,6 +146,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("commands_stop_at_the_first_that_is_refused", commands),
         trial("a_mark_never_expires", no_expiry),
+        trial("a_command_that_cannot_be_is_refused_before_any_other", impossible),
+        trial("a_user_without_the_right_is_told_of_the_gates_keys", no_right),
         trial("a_script_of_ones_own_is_gated", own_script),
         trial("a_frozen_server_leaves_it_unknown_in_time", frozen),
         trial("what_is_no_gate_is_said_in_one_sentence", bad_input),
@@ -188,10 +190,61 @@ fn no_expiry(store: &Store) -> Result<(), Failed> {
     wait(wait(gate.open("orders/4821", pass(42)))?.set("k", "v"))?;
     let key = RedisGate::key("orders/4821")?;
     ensure(store.server().command::<i64>(&["TTL", &key])? == -1, "the mark expires")?;
+    // Not even if somebody has given it one, as long as it is raised.
+    for set in [42, 43] {
+        store.server().command::<i64>(&["EXPIRE", &key, "1000"])?;
+        if set == 43 {
+            wait(gate.fence("orders/4821", pass(set)))?;
+        } else {
+            wait(gate.rebind("orders/4821", Mark { highest: Token::new(set), lineage: None }))?;
+        }
+        ensure(store.server().command::<i64>(&["TTL", &key])? == -1, "the mark expires")?;
+    }
     ensure(
         key == "gate:{orders/4821}",
         "the key of a mark has changed, which loses every mark that was made before",
     )
+}
+
+fn impossible(store: &Store) -> Result<(), Failed> {
+    let open = wait(store.gate()?.open("orders/4821", pass(42)))?;
+    let words =
+        |count: u32| (0..count).fold(Command::new("RPUSH").arg("list"), |all, n| all.arg(n.to_string()));
+    ensure(wait(open.run(vec![words(6_998)]))? == [Reply::Int(6_998)], "7,000 words were refused")?;
+    let key = RedisGate::key("orders/4821")?;
+    let refused = [
+        words(6_999),
+        words(20_000),
+        Command::new("DEL").arg(&key),
+        Command::new("RENAME").arg("list").arg(&key),
+        Command::new("flushall"),
+        Command::new("FLUSHDB").arg("ASYNC"),
+        Command::new("SWAPDB").arg("0").arg("1"),
+    ];
+    for command in refused {
+        let told = wait(open.run(vec![Command::new("SET").arg("a").arg("x"), command.clone()]));
+        let is_told = told.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
+        ensure(is_told, format!("{:?}: {told:?}", command.0.len()))?;
+    }
+    ensure(wait(open.get("a"))?.is_none(), "a part was carried out")
+}
+
+fn no_right(store: &Store) -> Result<(), Failed> {
+    let rules = ["resetkeys", "~data", "+@all"];
+    let setuser = ["ACL", "SETUSER", "app", "on", ">pass"];
+    let told = |rules: &[&str], run: &dyn Fn(RedisGate) -> Result<(), Error>| {
+        store.server().command::<()>(&[&setuser[..], rules].concat()).expect("an answer");
+        let url = store.server().url().replace("redis://", "redis://app:pass@");
+        let error =
+            wait(RedisGate::connect(&url)).and_then(run).err().map(|error| (error.kind(), error.to_string()));
+        let fits =
+            error.as_ref().is_some_and(|(kind, text)| *kind == ErrorKind::Denied && text.contains("~gate:*"));
+        ensure(fits && error.as_ref().is_some_and(|(_, text)| !text.contains("lock:")), format!("{error:?}"))
+    };
+    told(&rules, &|gate| wait(gate.fence("a", pass(1))))?;
+    told(&rules, &|gate| wait(gate.mark("a")).map(drop))?;
+    told(&["~gate:*", "-hset"], &|gate| wait(gate.fence("a", pass(1))))?;
+    told(&["+hset"], &|gate| wait(wait(gate.open("a", pass(1)))?.set("other", "x")))
 }
 
 /// With the snippet in front of it, a script in any language says which of the refusals it was.
@@ -215,7 +268,9 @@ fn own_script(store: &Store) -> Result<(), Failed> {
             format!("{token} {lineage}: {:?}", run(token, lineage)),
         )?;
     }
-    for token in ["", "0", "-1", "042", "4e1", "43.0", " 43", "184467440737095516150", "token"] {
+    for token in
+        ["", "0", "-1", "042", "4e1", "43.0", " 43", "18446744073709551616", "184467440737095516150", "token"]
+    {
         let said = run(token, "a");
         ensure(matches!(&said, Err(text) if text.starts_with("INVALID ")), format!("{token:?}: {said:?}"))?;
     }

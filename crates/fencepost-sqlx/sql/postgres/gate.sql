@@ -1,6 +1,6 @@
 -- Fencepost's gate for PostgreSQL 13 and later, version 1.
 --
--- `fencepost gate install` runs this and protect.sql in one transaction; so does `fencepost gate install --print | psql -1 -f -`.
+-- `fencepost gate install` runs this, protect.sql and rights.sql in one transaction; so does `fencepost gate install --print | psql -1 -f -`.
 -- Running it again upgrades. The role that runs it owns the gate. It needs CREATE on the database and on the schema public.
 --
 -- What applications call is in the schema public and begins with `fencepost_`; the rest is in the schema fencepost:
@@ -20,7 +20,7 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $check$
 DECLARE
-    owner name := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'fencepost');
+    owner name := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'fencepost');
     installed int;
 BEGIN
     IF current_setting('server_version_num')::int < 130000 THEN
@@ -81,11 +81,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
             MESSAGE = 'this server is a replica, whose gate lags behind: show the token to the primary';
     END IF;
-    IF pass.token IS NULL OR pass.token = 'NaN' OR pass.token <> trunc(pass.token)
-       OR pass.token NOT BETWEEN 1 AND 9223372036854775807 THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format(
-            'invalid token: give a whole number from 1 to 9223372036854775807, token=%s', coalesce(pass.token::text, 'null'));
-    END IF;
+    PERFORM fencepost.check_token(pass.token);
     LOOP
         -- Each statement has a snapshot of its own, unless the transaction's isolation says otherwise. Then it has to be
         -- asked of the row whether somebody has changed it since: that fails with 40001, and the retry will see it.
@@ -106,6 +102,10 @@ BEGIN
         -- The exclusive lock waits for the former holder's last transaction, whose writes a snapshot from before cannot
         -- show.
         IF snapshot_is_fixed THEN
+            -- If somebody has raised it since the snapshot, perhaps for this very token, this fails with 40001: the retry
+            -- will see it. Otherwise it is undone by the error below.
+            INSERT INTO fencepost.guard AS g VALUES (pass.resource, pass.token, pass.lineage)
+            ON CONFLICT ON CONSTRAINT guard_pkey DO UPDATE SET highest = g.highest;
             RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
                 MESSAGE = format('the gate cannot be raised in a %s transaction: call fencepost_fence in a READ COMMITTED one first, token=%s resource=%s',
                                  upper(current_setting('transaction_isolation')), trunc(pass.token), pass.resource),
@@ -117,11 +117,17 @@ BEGIN
             SET highest = excluded.highest, lineage = coalesce(g.lineage, excluded.lineage)
             WHERE (g.highest <= excluded.highest) IS NOT FALSE AND (g.lineage = excluded.lineage) IS NOT FALSE;
         IF FOUND THEN
+            PERFORM fencepost.keep();
             RETURN;
         END IF;
     END LOOP;
 END
 $function$;
+
+-- A transaction that has changed a mark is durable once it has committed, whatever its session does without: after a crash
+-- that loses the mark, a stale token would pass.
+CREATE OR REPLACE FUNCTION fencepost.keep() RETURNS void LANGUAGE sql
+AS $$SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'$$;
 
 CREATE OR REPLACE FUNCTION fencepost.snapshot_is_fixed() RETURNS boolean LANGUAGE sql STABLE
 AS $$SELECT current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')$$;
@@ -152,7 +158,18 @@ BEGIN
 END
 $function$;
 
--- The rules of a lock's name, as far as they matter here.
+CREATE OR REPLACE FUNCTION fencepost.check_token(token numeric) RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+AS $function$
+BEGIN
+    IF token IS NULL OR token = 'NaN' OR token <> trunc(token) OR token NOT BETWEEN 1 AND 9223372036854775807 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format(
+            'invalid token: give a whole number from 1 to 9223372036854775807, token=%s', coalesce(token::text, 'null'));
+    END IF;
+END
+$function$;
+
+-- The rules of a lock's name, so that whatever is recorded here can be named everywhere.
 CREATE OR REPLACE FUNCTION fencepost.check_resource(resource text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE
 AS $function$
@@ -161,23 +178,33 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format(
             'invalid resource: give 1 to 255 bytes without control characters, such as orders/4821, resource=%L', resource);
     END IF;
+    IF string_to_array(resource, '/') && ARRAY['', '.', '..'] THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format(
+            'invalid resource: between its slashes there is nothing, "." or "..": give a name such as orders/4821, resource=%L', resource);
+    END IF;
 END
 $function$;
 
+-- A lock belongs to the statement that took it until that statement has ended: a cursor that called this function, went
+-- on and failed behind a savepoint would take the lock with it and leave the admission. A block with an EXCEPTION is a
+-- subtransaction, which leaves its locks to the transaction around it. FP000 is raised by nobody.
 CREATE OR REPLACE FUNCTION public.fencepost_fence(resource text, token numeric, lineage text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
     PERFORM fencepost.pass(resource, token, lineage);
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    RAISE;
 END
 $function$;
 
--- Simple enough for the planner to put it in place of its call: it is asked for each row that is written.
+-- Simple enough for the planner to put it in place of its call: it is asked for each row that is written. The collation is
+-- named since a column may have one that knows no substrings.
 CREATE OR REPLACE FUNCTION fencepost.is_admitted(resource text) RETURNS boolean
 LANGUAGE sql STABLE
 AS $function$
-    SELECT pg_catalog.strpos(pg_catalog.current_setting('fencepost.admitted', true), E'\n' OPERATOR(pg_catalog.||) resource OPERATOR(pg_catalog.||) E'\n') OPERATOR(pg_catalog.>) 0
-       AND pg_catalog.strpos(resource, E'\n') OPERATOR(pg_catalog.=) 0
+    SELECT pg_catalog.strpos(pg_catalog.current_setting('fencepost.admitted', true) COLLATE pg_catalog."C", E'\n' OPERATOR(pg_catalog.||) resource OPERATOR(pg_catalog.||) E'\n') OPERATOR(pg_catalog.>) 0
+       AND pg_catalog.strpos(resource COLLATE pg_catalog."C", E'\n') OPERATOR(pg_catalog.=) 0
        AND pg_catalog.starts_with(pg_catalog.current_setting('fencepost.admitted', true),
                                   pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text OPERATOR(pg_catalog.||) E'\n')
 $function$;
@@ -215,6 +242,9 @@ BEGIN
     END IF;
     PERFORM fencepost.pass(resource, token, lineage);
     PERFORM fencepost.note(resource);
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    -- For the sake of the lock, as above.
+    RAISE;
 END
 $function$;
 
@@ -229,17 +259,17 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $function$
 BEGIN
     PERFORM fencepost.check_resource(fencepost_rebind.resource);
+    IF fencepost_rebind.highest IS NOT NULL THEN
+        PERFORM fencepost.check_token(fencepost_rebind.highest);
+    END IF;
     PERFORM pg_advisory_xact_lock(fencepost.key(fencepost_rebind.resource));
     SELECT g.highest, g.lineage INTO highest_before, lineage_before
     FROM fencepost.guard g WHERE g.resource = fencepost_rebind.resource;
     INSERT INTO fencepost.guard VALUES (fencepost_rebind.resource, fencepost_rebind.highest, fencepost_rebind.lineage)
     ON CONFLICT ON CONSTRAINT guard_pkey DO UPDATE SET highest = excluded.highest, lineage = excluded.lineage;
+    PERFORM fencepost.keep();
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    -- For the sake of the lock, as in fencepost_fence.
+    RAISE;
 END
 $function$;
-
--- Whoever can raise a gate can lock everybody out, so nobody may by default.
-REVOKE ALL ON FUNCTION
-    fencepost.pass, fencepost.refuse, fencepost.note,
-    public.fencepost_fence, public.fencepost_admit, public.fencepost_highest, public.fencepost_rebind
-    FROM PUBLIC;
-GRANT USAGE ON SCHEMA fencepost TO PUBLIC;

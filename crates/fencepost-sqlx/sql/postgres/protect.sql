@@ -1,5 +1,22 @@
 -- Tables that refuse whoever was not admitted. To protect a table takes its owner, and no right at the gate.
 
+-- The column that such a trigger looks at, by its name of today: the server keeps it in the condition's dependencies. A
+-- partition's trigger has none of its own, but its column has the name that it has in the table above.
+CREATE OR REPLACE FUNCTION fencepost.resource_column(relation oid, name name) RETURNS name
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $function$
+    WITH RECURSIVE above(trigger, relation, parent) AS (
+        SELECT t.oid, t.tgrelid, t.tgparentid FROM pg_trigger t WHERE t.tgrelid = $1 AND t.tgname = $2
+        UNION ALL
+        SELECT t.oid, t.tgrelid, t.tgparentid FROM pg_trigger t JOIN above ON t.oid = above.parent
+    )
+    SELECT a.attname FROM above
+    JOIN pg_depend d ON d.classid = 'pg_trigger'::regclass AND d.objid = above.trigger
+                    AND d.refclassid = 'pg_class'::regclass AND d.refobjid = above.relation AND d.refobjsubid > 0
+    JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+    LIMIT 1
+$function$;
+
 -- Fires only for a write that was not admitted: the triggers' conditions see to that.
 CREATE OR REPLACE FUNCTION fencepost.refuse_write() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -14,7 +31,7 @@ BEGIN
                 DETAIL = jsonb_build_object('resource', null, 'table', TG_RELID::regclass)::text;
         END IF;
         -- Which of an update's two rows it was does not matter to the reader: one of both is shown.
-        resource := TG_ARGV[0] || (to_jsonb(CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END) ->> TG_ARGV[2]);
+        resource := TG_ARGV[0] || (to_jsonb(CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END) ->> fencepost.resource_column(TG_RELID, TG_NAME));
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'FP003',
         MESSAGE = format('the write was not admitted: call fencepost_admit in the same transaction first, table=%s resource=%s',
@@ -36,6 +53,10 @@ AS $function$
     FROM tree JOIN pg_class c ON c.oid = tree.relation
 $function$;
 
+CREATE OR REPLACE FUNCTION fencepost.is_protected(relation oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$SELECT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = $1 AND t.tgfoid = 'fencepost.refuse_write'::regproc)$$;
+
 -- Creates the triggers, each with its condition. They look after the event, when no other trigger can change the row
 -- any more.
 CREATE OR REPLACE FUNCTION fencepost.protect(target regclass, conditions text[], arguments text) RETURNS void
@@ -49,6 +70,17 @@ BEGIN
     IF kind NOT IN ('r', 'p') THEN
         RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
             MESSAGE = format('only tables can be protected: protect the tables below it, relation=%s', target);
+    END IF;
+    -- One table has one set of triggers: with those of one parent it would lose those of the other.
+    SELECT tree.relation, i.inhparent::regclass AS parent INTO place
+    FROM fencepost.tree(target) tree JOIN pg_inherits i ON i.inhrelid = tree.relation
+    WHERE tree.relation <> target AND i.inhparent NOT IN (SELECT t.relation FROM fencepost.tree(target) t)
+      AND fencepost.is_protected(i.inhparent)
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('a table that inherits from it is protected through another parent: let it inherit from one, relation=%s parent=%s',
+                             place.relation, place.parent);
     END IF;
     PERFORM public.fencepost_unprotect(target);
     FOR place IN SELECT * FROM fencepost.tree(target) LOOP
@@ -81,9 +113,24 @@ AS $function$
 DECLARE
     inserted text := format('fencepost.is_admitted(%L || NEW.%I::text) IS NOT TRUE', prefix, resource_column);
     deleted text := format('fencepost.is_admitted(%L || OLD.%I::text) IS NOT TRUE', prefix, resource_column);
+    unfit text;
 BEGIN
+    -- A date or a floating-point number has other text with other settings of the session, and so another resource.
+    WITH RECURSIVE type(oid) AS (
+        SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = target AND a.attname = resource_column
+        UNION ALL
+        SELECT t.typbasetype FROM pg_type t JOIN type ON t.oid = type.oid WHERE t.typbasetype <> 0
+    )
+    SELECT format_type(t.oid, NULL) INTO unfit FROM pg_type t JOIN type ON t.oid = type.oid
+    WHERE t.typtype <> 'd' AND t.typcategory <> 'S'
+      AND t.oid NOT IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'uuid'::regtype);
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
+            MESSAGE = format('the column cannot name a resource: take one of text, whole numbers or uuids, column=%s type=%s',
+                             resource_column, unfit);
+    END IF;
     PERFORM fencepost.protect(target, ARRAY[inserted, deleted || ' OR ' || inserted, deleted, 'true'],
-                              format('%L, ''rows'', %L', prefix, resource_column));
+                              format('%L, ''rows''', prefix));
 END
 $function$;
 
@@ -93,6 +140,13 @@ AS $function$
 DECLARE
     place record;
 BEGIN
+    SELECT i.inhparent::regclass AS parent INTO place
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhrelid = target AND c.relispartition AND fencepost.is_protected(i.inhparent);
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('the partition is protected with its table: name that one, relation=%s table=%s', target, place.parent);
+    END IF;
     FOR place IN
         SELECT t.tgname, tree.relation FROM fencepost.tree(target) tree JOIN pg_trigger t ON t.tgrelid = tree.relation
         WHERE t.tgfoid = 'fencepost.refuse_write'::regproc AND t.tgparentid = 0

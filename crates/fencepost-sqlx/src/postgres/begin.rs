@@ -12,12 +12,17 @@ use fencepost::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
 
-use super::{error::explain, sql};
+use super::{error::explain_repeatable, sql};
 
 /// Begins a transaction that is admitted at the gate of this resource; the fence rides on BEGIN, in one round trip.
 ///
+/// A new token is recorded by a transaction of its own before, in the same round trip: so what was read here may be relied
+/// on later, also if this transaction is rolled back.
+///
 /// The isolation level is READ COMMITTED, unless the database has another default. If the former holder's last
 /// transaction still runs, this waits for its end, as long as the session's `lock_timeout` and `statement_timeout` allow.
+/// Set a `lock_timeout` (`PgConnectOptions::options`): a session that has been given up by its client stays in the queue, and
+/// keeps out those behind it, the valid holder's other transactions among them.
 ///
 /// Cancel safe: a transaction that was begun for nobody is rolled back.
 ///
@@ -30,12 +35,16 @@ pub async fn begin(
     pass: impl Into<Pass>,
 ) -> Result<Transaction<'static, Postgres>, Error> {
     let resource: Resource = resource.parse()?;
+    let pass = pass.into();
+    let (name, token) = (sql::literal(resource.as_str()), pass.token);
+    let unless_known = format!("WHERE public.fencepost_highest({name}) IS DISTINCT FROM {token}::numeric");
+    let (fence, admit) = (sql::call("fence", &resource, &pass), sql::call("admit", &resource, &pass));
     // In this order: the statements of one message are one transaction, which BEGIN then keeps open. After a refusal
     // the session is not left in a failed transaction, of which the pool would not know.
-    let statements = sql::call("admit", &resource, &pass.into()) + "; BEGIN";
+    let statements = format!("{fence} {unless_known}; BEGIN; COMMIT; {admit}; BEGIN");
     let pool = pool.clone();
     let begun = async move { pool.begin_with(AssertSqlSafe(statements)).await };
-    ToItsEnd(Some(Box::pin(begun))).await.map_err(explain)
+    ToItsEnd(Some(Box::pin(begun))).await.map_err(explain_repeatable)
 }
 
 type Begun = Pin<Box<dyn Future<Output = sqlx::Result<Transaction<'static, Postgres>>> + Send>>;

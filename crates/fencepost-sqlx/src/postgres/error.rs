@@ -1,5 +1,7 @@
 //! What the database said, as an error of Fencepost.
 
+use std::io;
+
 use fencepost::{
     Error, ErrorKind, Lineage, Token,
     gate::{OtherLineage, Refusal, Stale},
@@ -8,10 +10,44 @@ use serde_json::Value;
 use sqlx::postgres::PgDatabaseError;
 
 /// Says what an error of sqlx means for a caller, also one of your own statements: whether a write to a protected table was
-/// not admitted, and whether to repeat the transaction (`Unavailable`).
+/// not admitted, whether to repeat the transaction (`Unavailable`), and whether it may have been committed without a reply
+/// (`Unknown`): then read before you repeat it.
 ///
 /// The error is kept as the source.
 pub fn explain(error: sqlx::Error) -> Error {
+    let lost = match &error {
+        sqlx::Error::Io(why) => !not_reached(why),
+        sqlx::Error::Protocol(_) => true,
+        sqlx::Error::Database(database) => database.code().is_some_and(|code| ends_without_a_word(&code)),
+        _ => false,
+    };
+    if lost {
+        let why = "the connection broke: if this was a COMMIT it may or may not have happened, so read before you repeat it";
+        return Error::new(ErrorKind::Unknown, format!("{why}: {error}")).caused_by(error);
+    }
+    explain_repeatable(error)
+}
+
+/// Nothing was sent.
+fn not_reached(why: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
+    let kinds = [AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound];
+    kinds.contains(&why.kind())
+}
+
+/// The SQLSTATEs after which a transaction may have been committed: the connection (but for those of connecting), an
+/// unknown completion, and a session that was ended from outside.
+fn ends_without_a_word(code: &str) -> bool {
+    match code {
+        "08001" | "08004" => false,
+        "40003" | "57P01" | "57P02" | "57P04" | "57P05" => true,
+        code => code.starts_with("08"),
+    }
+}
+
+/// As [`explain`], for what may be repeated without a look: connecting, reading, and the calls of this module. What broke
+/// is `Unavailable`.
+pub fn explain_repeatable(error: sqlx::Error) -> Error {
     let meaning = match &error {
         sqlx::Error::Database(database) => match database.try_downcast_ref::<PgDatabaseError>() {
             Some(database) => said(database),
@@ -80,6 +116,10 @@ fn said(database: &PgDatabaseError) -> Error {
         "2BP01" => Error::new(
             ErrorKind::Invalid,
             "tables are protected by the gate: call fencepost_unprotect for each of them first, or give --yes",
+        ),
+        "42710" if message.contains("\"fencepost_") => Error::new(
+            ErrorKind::Invalid,
+            format!("the table is protected by itself: call fencepost_unprotect for it first, {message}"),
         ),
         "0A000" | "55000" => as_it_is(ErrorKind::Unsupported),
         "3D000" | "42704" => as_it_is(ErrorKind::Invalid),

@@ -10,7 +10,9 @@ use super::sql::{ask, identifier, run};
 pub const INSTALL: &str = concat!(
     include_str!("../../sql/postgres/gate.sql"),
     "\n",
-    include_str!("../../sql/postgres/protect.sql")
+    include_str!("../../sql/postgres/protect.sql"),
+    "\n",
+    include_str!("../../sql/postgres/rights.sql")
 );
 
 /// The statements that remove the gate with every mark and every trigger, to be run as one transaction.

@@ -10,7 +10,8 @@ use super::sql::{ask, call, literal, optional, run};
 
 /// Raises the gate: call it before you read what you are going to change.
 ///
-/// In a transaction it holds until its end; alone it is one. A new token takes the isolation level READ COMMITTED: a
+/// In a transaction it holds until its end; alone it is one. A mark that a transaction has raised is there once it has
+/// committed: rolled back, the mark goes back as well, so commit before you rely on what you have read. A new token takes the isolation level READ COMMITTED: a
 /// transaction whose snapshot is fixed could otherwise read what was there before the former holder's last write. So
 /// under REPEATABLE READ or SERIALIZABLE fence first, in a transaction of its own, and [`admit`] in the one that works.
 ///
@@ -57,7 +58,7 @@ pub async fn mark(connection: &mut PgConnection, resource: &str) -> Result<Mark,
 /// # Errors
 ///
 /// As [`mark`].
-pub async fn marks(connection: &mut PgConnection, prefix: &str) -> Result<Vec<(Resource, Mark)>, Error> {
+pub async fn marks(connection: &mut PgConnection, prefix: &str) -> Result<Vec<(String, Mark)>, Error> {
     let condition = format!("WHERE starts_with(resource, {}) ORDER BY resource", literal(prefix));
     select(connection, &condition).await
 }
@@ -80,15 +81,16 @@ pub async fn rebind(connection: &mut PgConnection, resource: &str, mark: &Mark) 
     Ok(rows.iter().map(read).next().transpose()?.map(|(_, mark)| mark).unwrap_or_default())
 }
 
-async fn select(connection: &mut PgConnection, condition: &str) -> Result<Vec<(Resource, Mark)>, Error> {
+async fn select(connection: &mut PgConnection, condition: &str) -> Result<Vec<(String, Mark)>, Error> {
     let question = format!("SELECT resource, highest::text, lineage FROM fencepost.guard {condition}");
     ask(connection, question).await?.iter().map(read).collect()
 }
 
-fn read(row: &PgRow) -> Result<(Resource, Mark), Error> {
+/// The name as it is: one that is none any more must not hide the others.
+fn read(row: &PgRow) -> Result<(String, Mark), Error> {
     let broken = |error| Error::new(ErrorKind::Internal, "the gate's table cannot be read").caused_by(error);
     let text = |column: usize| row.try_get::<Option<String>, _>(column).map_err(broken);
     let highest = text(1)?.map(|number| number.parse::<Token>()).transpose()?;
     let mark = Mark { highest, lineage: text(2)?.map(Lineage::new) };
-    Ok((text(0)?.unwrap_or_default().parse()?, mark))
+    Ok((text(0)?.unwrap_or_default(), mark))
 }

@@ -21,7 +21,7 @@
 //!
 //! What fails with [`ErrorKind::Unavailable`](fencepost::ErrorKind) may be repeated, with the whole transaction:
 //! the database was not reached, or it gave way to another transaction (serialization failure, deadlock, a time limit).
-//! Errors of your own statements are told apart by [`explain`].
+//! Errors of your own statements are told apart by [`explain`]; a COMMIT whose reply was lost is `Unknown`.
 
 mod begin;
 mod error;
@@ -30,6 +30,6 @@ mod mark;
 mod sql;
 
 pub use begin::begin;
-pub use error::explain;
+pub use error::{explain, explain_repeatable};
 pub use install::{INSTALL, Installed, UNINSTALL, grant, install, uninstall};
 pub use mark::{admit, fence, mark, marks, rebind};

@@ -8,7 +8,7 @@ use fencepost::{
 };
 use sqlx::{AssertSqlSafe, PgConnection, postgres::PgRow};
 
-use super::error::explain;
+use super::error::explain_repeatable;
 
 /// A call of one of the gate's functions, `what` being the end of its name.
 pub(super) fn call(what: &str, resource: &Resource, pass: &Pass) -> String {
@@ -33,12 +33,12 @@ pub(super) fn identifier(name: &str) -> String {
 
 /// Executes statements that were put together with the functions above.
 pub(super) async fn run(connection: &mut PgConnection, sql: String) -> Result<(), Error> {
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop).map_err(explain)
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop).map_err(explain_repeatable)
 }
 
 /// Asks a question that was put together with the functions above.
 pub(super) async fn ask(connection: &mut PgConnection, sql: String) -> Result<Vec<PgRow>, Error> {
-    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(explain)
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(connection).await.map_err(explain_repeatable)
 }
 
 #[cfg(test)]

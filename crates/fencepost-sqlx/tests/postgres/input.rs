@@ -12,18 +12,20 @@ use fencepost_lab::server::{
     postgres::{Options, Postgres},
 };
 use fencepost_sqlx::{
-    postgres::{begin, explain, fence, install},
+    postgres::{begin, explain, explain_repeatable, fence, install, marks},
     sqlx::{Connection, PgConnection},
 };
 
 use crate::{
     Test,
-    world::{World, fails, refused, send, token},
+    world::{World, done, fails, refused, send, token},
 };
 
 pub(crate) const TESTS: &[Test] = &[
     ("input::tokens_that_are_none", tokens),
     ("input::resources_that_are_none", resources),
+    ("input::an_old_row_hides_no_other", old_row),
+    ("input::a_reply_that_was_lost", lost_reply),
     ("input::a_wrong_password", password),
     ("input::no_such_database_and_no_such_role", no_such_database),
     ("input::nobody_listens", nobody_listens),
@@ -53,7 +55,7 @@ fn tokens(world: World) {
                 assert_eq!(refused(error, code, &[part]).kind(), ErrorKind::Invalid, "{given}");
             }
         }
-        for given in ["0", "-1", "9223372036854775808"] {
+        for given in ["0", "-1", "1.5", "9223372036854775808"] {
             let error = send(connection, &format!("SELECT fencepost_rebind('a', NULL, {given})")).await;
             assert_eq!(explain(error.unwrap_err()).kind(), ErrorKind::Invalid, "{given}");
         }
@@ -69,7 +71,9 @@ fn resources(world: World) {
     world.run(async {
         let connection = &mut world.connect().await;
         let long = format!("'{}'", "x".repeat(256));
-        for given in ["''", "NULL", "E'a\\nb'", "E'a\\u0085b'", &long] {
+        for given in
+            ["''", "NULL", "E'a\\nb'", "E'a\\u0085b'", "'/a'", "'a/'", "'a//b'", "'..'", "'a/./b'", &long]
+        {
             for call in ["fence(@, 1)", "admit(@, 1)", "rebind(@, NULL, 1)"] {
                 let error = send(connection, &format!("SELECT fencepost_{}", call.replace('@', given))).await;
                 assert_eq!(
@@ -87,8 +91,38 @@ fn resources(world: World) {
     });
 }
 
+/// From before the rules for names were the same everywhere.
+fn old_row(world: World) {
+    world.run(async {
+        world.psql("INSERT INTO fencepost.guard VALUES ('a//b', 1), ('b', 2)");
+        let there = marks(&mut world.connect().await, "").await.unwrap();
+        let names: Vec<_> = there.iter().map(|(name, mark)| (name.as_str(), mark.highest)).collect();
+        assert_eq!(names, [("a//b", Some(token(1))), ("b", Some(token(2)))]);
+    });
+}
+
+/// The transaction may be committed, so it must not be repeated blindly; a fence may.
+fn lost_reply(world: World) {
+    world.run(async {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let connection = &mut world.connect().await;
+        done(connection, "BEGIN; SELECT fencepost_admit('a', 1)").await;
+        world.psql(end);
+        let lost = send(connection, "COMMIT").await.map_err(explain);
+        fails(lost, ErrorKind::Unknown, &["read before you repeat"]);
+        let lost = send(connection, "COMMIT").await.map_err(explain);
+        fails(lost, ErrorKind::Unknown, &["read before you repeat"]);
+        let connection = &mut world.connect().await;
+        world.psql(end);
+        fails(fence(connection, "a", token(1)).await, ErrorKind::Unavailable, &[]);
+        let port = Port::free().unwrap();
+        let url = format!("postgres://postgres@{}/postgres", port.addr());
+        fails(PgConnection::connect(&url).await.map_err(explain), ErrorKind::Unavailable, &["not reached"]);
+    });
+}
+
 async fn unreachable(url: &str, kind: ErrorKind, parts: &[&str]) -> Error {
-    fails(PgConnection::connect(url).await.map(drop).map_err(explain), kind, parts)
+    fails(PgConnection::connect(url).await.map(drop).map_err(explain_repeatable), kind, parts)
 }
 
 fn password(_: World) {
@@ -142,7 +176,7 @@ fn not_postgresql(world: World) {
             let _ = stream.read(&mut [0; 1024]);
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         });
-        let error = PgConnection::connect(&url).await.map(drop).map_err(explain);
+        let error = PgConnection::connect(&url).await.map(drop).map_err(explain_repeatable);
         fails(error, ErrorKind::Unavailable, &[]);
     });
 }

@@ -22,6 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("install::removing_it_leaves_nothing", removed),
     ("install::protected_tables_keep_it", protected),
     ("install::psql_installs_it_too", psql),
+    ("install::a_mark_outlives_a_crash_of_the_server", crash),
     ("install::a_replica_is_read_only", replica),
 ];
 
@@ -114,6 +115,31 @@ fn psql(world: World) {
         world.psql(&format!("BEGIN; {UNINSTALL} COMMIT"));
         assert_eq!(world.psql(OURS), "0");
     });
+}
+
+/// A session may do without waiting for the disk, but not for its marks.
+fn crash(_: World) {
+    // So late that it does not write by chance.
+    let extra = vec!["wal_writer_delay = '10s'".into()];
+    let mut server = Postgres::start(Options { extra, ..Options::default() }).expect("it is installed");
+    server.psql("postgres", &format!("BEGIN; {INSTALL} COMMIT")).unwrap();
+    for (number, call) in [(41, "fence('a', 41)"), (42, "admit('a', 42)"), (40, "rebind('a', NULL, 40)")] {
+        let sql = format!("SET synchronous_commit = off; SELECT fencepost_{call}");
+        server.psql("postgres", &sql).unwrap();
+        server.kill().unwrap();
+        server.restart().unwrap();
+        assert_eq!(
+            server.psql("postgres", "SELECT fencepost_highest('a')").unwrap(),
+            number.to_string(),
+            "{call}"
+        );
+    }
+    let off = "BEGIN; SET LOCAL synchronous_commit = off; SELECT fencepost_fence('a', 40)";
+    // Who raises nothing keeps what it has chosen.
+    assert_eq!(
+        server.psql("postgres", &format!("{off}; SHOW synchronous_commit; COMMIT")).unwrap().trim(),
+        "off"
+    );
 }
 
 /// What it has lags behind the primary, so it must not even admit a token that it knows.

@@ -14,6 +14,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("protect::each_row_has_its_own_resource", rows),
     ("protect::partitions_are_protected_too", partitions),
     ("protect::children_are_protected_too", children),
+    ("protect::a_child_of_two_parents_is_refused", two_parents),
+    ("protect::a_partition_is_protected_with_its_table", one_partition),
+    ("protect::a_column_names_resources_by_text_that_stays", columns),
     ("protect::a_cascade_is_a_write", cascade),
     ("protect::no_trigger_changes_the_row_after_the_look", other_triggers),
     ("protect::protecting_again_replaces_and_unprotecting_ends_it", again),
@@ -106,7 +109,8 @@ fn rows(world: World) {
         admitted(connection, &both[..1], "UPDATE orders SET state = 'sent' WHERE id = '1'").await.unwrap();
         // A column that was renamed is the same one.
         world.psql("ALTER TABLE orders RENAME id TO number");
-        refused(admitted(connection, &both[..1], "DELETE FROM orders").await, "FP003", &["table=public.orders"]);
+        let renamed = admitted(connection, &both[..1], "DELETE FROM orders").await;
+        refused(renamed, "FP003", &["table=public.orders resource=orders/2"]);
         admitted(connection, &both, "DELETE FROM orders").await.unwrap();
     });
 }
@@ -147,6 +151,76 @@ fn children(world: World) {
         }
         world.psql("SELECT fencepost_unprotect('base')");
         done(connection, "UPDATE base SET n = 2; TRUNCATE base").await;
+    });
+}
+
+/// It has one set of triggers, and would lose one resource's for the other's.
+fn two_parents(world: World) {
+    world.run(async {
+        world.psql("CREATE TABLE one (n int); CREATE TABLE two (n int); CREATE TABLE child () INHERITS (one, two); SELECT fencepost_protect('one', 'a')");
+        let connection = &mut world.connect().await;
+        let second = send(connection, "SELECT fencepost_protect('two', 'b')").await;
+        refused(second, "0A000", &["relation=public.child parent=public.one"]);
+        refused(send(connection, "INSERT INTO child VALUES (1)").await, "FP003", &["resource=a"]);
+        done(connection, "SELECT fencepost_protect('one', 'c'); INSERT INTO two VALUES (1)").await;
+        world.psql("SELECT fencepost_unprotect('one'); SELECT fencepost_protect('two', 'b')");
+    });
+}
+
+fn one_partition(world: World) {
+    world.run(async {
+        world.psql(
+            "CREATE TABLE log (day int, line text) PARTITION BY RANGE (day);
+             CREATE TABLE log_1 PARTITION OF log FOR VALUES FROM (1) TO (2);
+             SELECT fencepost_protect_rows('log', 'line'); ALTER TABLE log RENAME line TO word;
+             CREATE TABLE log_2 (day int, word text); SELECT fencepost_protect('log_2', 'a')",
+        );
+        let connection = &mut world.connect().await;
+        for call in ["unprotect('log_1')", "protect('log_1', 'a')"] {
+            let alone = send(connection, &format!("SELECT fencepost_{call}")).await;
+            refused(alone, "55000", &["relation=public.log_1 table=public.log"]);
+        }
+        refused(send(connection, "TRUNCATE log_1").await, "FP003", &[]);
+        refused(send(connection, "INSERT INTO log VALUES (1, 'x')").await, "FP003", &["resource=x"]);
+        let attach = "ALTER TABLE log ATTACH PARTITION log_2 FOR VALUES FROM (2) TO (3)";
+        let error = refused(send(connection, attach).await, "42710", &[]);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("call fencepost_unprotect for it first"), "{error}");
+        done(connection, &format!("SELECT fencepost_unprotect('log_2'); {attach}")).await;
+        refused(send(connection, "INSERT INTO log_2 VALUES (2, 'x')").await, "FP003", &["resource=x"]);
+    });
+}
+
+fn columns(world: World) {
+    world.run(async {
+        world.psql(
+            "CREATE COLLATION ci (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+             CREATE DOMAIN number AS int; CREATE DOMAIN day AS date;
+             CREATE TABLE stock (t text COLLATE ci, v varchar(9), i int, b bigint, u uuid, n number,
+                                 d date, z timestamptz, f float8, m numeric, y day)",
+        );
+        let connection = &mut world.connect().await;
+        let protect = |column: &str| format!("SELECT fencepost_protect_rows('stock', '{column}')");
+        for unfit in ["d", "z", "f", "m", "y"] {
+            refused(
+                send(connection, &protect(unfit)).await,
+                "42809",
+                &["text, whole numbers or uuids", unfit],
+            );
+        }
+        let id = "00000000-0000-0000-0000-00000000000a";
+        for (column, resource) in [("v", "x"), ("i", "7"), ("b", "7"), ("u", id), ("n", "7"), ("t", "x")] {
+            world.psql(&protect(column));
+            let insert = format!("INSERT INTO stock ({column}) VALUES ('{resource}')");
+            refused(send(connection, &insert).await, "FP003", &[&format!("resource={resource}")]);
+            admitted(connection, &[resource], &insert).await.unwrap();
+        }
+        // To the gate names differ that the collation takes for one.
+        refused(
+            admitted(connection, &["X"], "DELETE FROM stock WHERE t = 'x'").await,
+            "FP003",
+            &["resource=x"],
+        );
     });
 }
 

@@ -17,6 +17,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("roles::a_role_without_a_grant_is_told_which", ungranted),
     ("roles::a_search_path_of_the_callers_changes_nothing", search_path),
     ("roles::an_ordinary_role_can_own_the_gate", owner),
+    ("roles::a_function_of_somebody_else_is_not_replaced", function_of_another),
+    ("roles::default_privileges_give_nothing", default_privileges),
     ("roles::a_schema_of_somebody_else_is_not_used", schema_of_another),
 ];
 
@@ -163,5 +165,65 @@ fn schema_of_another(world: World) {
         world.psql(&format!("CREATE SCHEMA fencepost AUTHORIZATION {evil}"));
         fails(install(&mut world.connect().await).await, ErrorKind::Denied, &[&evil]);
         assert_eq!(world.psql("SELECT count(*) FROM pg_proc WHERE proname LIKE 'fencepost%'"), "0");
+    });
+}
+
+/// Replacing it would leave it to its owner, who could replace it again.
+fn function_of_another(world: World) {
+    world.run_empty(async {
+        let evil = role(&world, "evil");
+        world.psql(&format!("GRANT CREATE ON SCHEMA public TO {evil}"));
+        let connection = &mut world.connect_as(&evil).await;
+        for function in [
+            "admit(resource text, token numeric, lineage text DEFAULT NULL)",
+            "fence(resource text, token int)",
+        ] {
+            let name = format!("fencepost_{function}");
+            done(connection, &format!("CREATE FUNCTION {name} RETURNS void LANGUAGE plpgsql AS 'BEGIN END'"))
+                .await;
+            let error = install(&mut world.connect().await).await;
+            fails(error, ErrorKind::Denied, &["fencepost_", &evil, "REVOKE CREATE ON SCHEMA public"]);
+            assert_eq!(world.psql("SELECT count(*) FROM pg_namespace WHERE nspname = 'fencepost'"), "0");
+            done(connection, &format!("DROP FUNCTION {}", name.replace(" DEFAULT NULL", ""))).await;
+        }
+        install(&mut world.connect().await).await.unwrap();
+    });
+}
+
+fn default_privileges(world: World) {
+    world.run_empty(async {
+        let app = role(&world, "app");
+        world.psql(&format!(
+            "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO {app}; ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO {app};
+             ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO {app}; ALTER DEFAULT PRIVILEGES REVOKE ALL ON FUNCTIONS FROM PUBLIC"
+        ));
+        for _ in 0..2 {
+            install(&mut world.connect().await).await.unwrap();
+        }
+        world.psql("SELECT fencepost_fence('a', 42)");
+        let connection = &mut world.connect_as(&app).await;
+        for forbidden in [
+            "UPDATE fencepost.guard SET highest = 1",
+            "DELETE FROM fencepost.guard",
+            "TRUNCATE fencepost.guard",
+            "SELECT fencepost_rebind('a', NULL, 1)",
+            "SELECT fencepost.pass('a', 99, NULL)",
+            "SELECT fencepost.note('a')",
+            "CREATE TABLE fencepost.evil (n int)",
+        ] {
+            refused(send(connection, forbidden).await, "42501", &["permission denied"]);
+        }
+        // What is for everybody stays so.
+        let third = role(&world, "third");
+        world.psql(&format!("CREATE SCHEMA shop AUTHORIZATION {third}"));
+        let tables = &mut world.connect_as(&third).await;
+        done(tables, "CREATE TABLE shop.stock (n int); SELECT fencepost_protect('shop.stock', 'a')").await;
+        refused(send(tables, "INSERT INTO shop.stock VALUES (1)").await, "FP003", &[]);
+        done(tables, "SELECT fencepost_unprotect('shop.stock')").await;
+        // A grant is what stays over an upgrade.
+        grant(&mut world.connect().await, &third).await.unwrap();
+        install(&mut world.connect().await).await.unwrap();
+        fence(tables, "a", token(42)).await.unwrap();
+        mark(tables, "a").await.unwrap();
     });
 }

@@ -91,7 +91,8 @@ fn looked_at_again(world: World) {
     world.run(async {
         let pool = world.pool(4).await;
         fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
-        let successor = begin(&pool, "a", token(42)).await.unwrap();
+        let mut successor = pool.begin().await.unwrap();
+        admit(&mut successor, "a", token(42)).await.unwrap();
         let mut other = world.connect().await;
         let (admitted, fenced, ()) =
             tokio::join!(begin(&pool, "a", token(41)), fence(&mut other, "a", token(41)), async {

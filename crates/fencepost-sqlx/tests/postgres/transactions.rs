@@ -16,12 +16,15 @@ pub(crate) const TESTS: &[Test] = &[
     ("transactions::a_begin_that_nobody_waits_for_leaves_nothing", cancelled),
     ("transactions::a_savepoint_takes_the_admission_with_it", savepoint),
     ("transactions::a_rollback_takes_the_mark_with_it", rolled_back),
+    ("transactions::a_transaction_that_was_begun_leaves_its_mark", begun),
+    ("transactions::a_cursor_that_fails_keeps_the_lock", cursor),
     ("transactions::an_admission_ends_with_its_transaction", no_leak),
     ("transactions::a_deadlock_may_be_repeated", deadlock),
     ("transactions::a_serialization_failure_may_be_repeated", serialization),
     ("transactions::a_time_limit_may_be_repeated", time_limit),
     ("transactions::a_read_only_transaction_cannot_raise", read_only),
     ("transactions::a_fixed_snapshot_is_not_for_a_new_token", fixed_snapshot),
+    ("transactions::a_fixed_snapshot_from_before_the_fence_may_be_repeated", snapshot_before_fence),
     ("transactions::a_fixed_snapshot_from_before_the_takeover_is_no_excuse", old_snapshot),
 ];
 
@@ -57,12 +60,12 @@ fn cancelled(world: World) {
             () = world.waiting(1) => {}
         }
         stalled.commit().await.unwrap();
-        // The only connection of the pool comes back without a transaction, and the gate is free and as it was.
+        // The only connection of the pool comes back without a transaction, and the gate is free.
         let connection = &mut *pool.acquire().await.unwrap();
         assert_eq!(value(connection, "pg_current_xact_id_if_assigned()").await, None);
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
         world.until(open, "0").await;
-        assert_eq!(mark(connection, "a").await.unwrap().highest, Some(token(41)));
+        assert_eq!(mark(connection, "a").await.unwrap().highest, Some(token(42)));
         done(&mut holder, "SET lock_timeout = '1s'").await;
         fence(&mut holder, "a", token(43)).await.unwrap();
     });
@@ -94,13 +97,50 @@ fn savepoint(world: World) {
     });
 }
 
+/// A lock that was taken while a cursor ran is the transaction's, and not the cursor's.
+fn cursor(world: World) {
+    world.run(async {
+        world.psql("CREATE TABLE stock (n int); SELECT fencepost_protect('stock', 'a'); SELECT fencepost_fence('a', 41)");
+        let (mut one, mut other) = (world.connect().await, world.connect().await);
+        done(&mut other, "SET lock_timeout = '100ms'").await;
+        for call in ["admit('a', 41)", "fence('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
+            let resource = call.split('\'').nth(1).unwrap();
+            let cursor = format!("DECLARE c CURSOR FOR SELECT CASE WHEN i = 1 THEN fencepost_{call}::text ELSE (1 / (i - 2))::text END FROM generate_series(1, 2) i");
+            done(&mut one, &format!("BEGIN; {cursor}; FETCH 1 FROM c; SAVEPOINT s")).await;
+            refused(send(&mut one, "FETCH 1 FROM c").await, "22012", &[]);
+            done(&mut one, "ROLLBACK TO s").await;
+            let successor = fence(&mut other, resource, token(50)).await;
+            fails(successor, ErrorKind::Unavailable, &["code=55P03"]);
+            done(&mut one, "ROLLBACK").await;
+        }
+    });
+}
+
 fn rolled_back(world: World) {
     world.run(async {
         let pool = world.pool(1).await;
         begin(&pool, "a", token(41)).await.unwrap().commit().await.unwrap();
-        begin(&pool, "a", token(42)).await.unwrap().rollback().await.unwrap();
-        // Nobody has read or written anything as the holder of 42.
+        let mut tx = pool.begin().await.unwrap();
+        admit(&mut tx, "a", token(42)).await.unwrap();
+        tx.rollback().await.unwrap();
         begin(&pool, "a", token(41)).await.unwrap().commit().await.unwrap();
+    });
+}
+
+/// It has read, and writes in another transaction: nobody may have written between.
+fn begun(world: World) {
+    world.run(async {
+        world.psql("CREATE TABLE stock (n int); INSERT INTO stock VALUES (100); SELECT fencepost_protect('stock', 'a')");
+        let pool = world.pool(1).await;
+        begin(&pool, "a", token(41)).await.unwrap().commit().await.unwrap();
+        let mut tx = begin(&pool, "a", token(42)).await.unwrap();
+        let read = value(&mut tx, "SELECT n FROM stock").await.unwrap();
+        drop(tx);
+        stale(begin(&pool, "a", token(41)).await, 41, 42);
+        let mut tx = begin(&pool, "a", token(42)).await.unwrap();
+        done(&mut tx, &format!("UPDATE stock SET n = {read} - 1")).await;
+        tx.commit().await.unwrap();
+        assert_eq!(world.psql("TABLE stock"), "99");
     });
 }
 
@@ -241,6 +281,21 @@ fn old_snapshot(world: World) {
             drop(tx);
             pause(1).await;
             stale(admit(&mut one, "a", token(presented)).await, presented, successor);
+        }
+    });
+}
+
+/// Its own fence came after its snapshot: nothing is wrong but the time.
+fn snapshot_before_fence(world: World) {
+    world.run(async {
+        let (mut one, mut two) = (world.connect().await, world.connect().await);
+        for (level, number) in [("REPEATABLE READ", 41), ("SERIALIZABLE", 42)] {
+            let statement = format!("BEGIN ISOLATION LEVEL {level}");
+            let mut tx = one.begin_with(fencepost_sqlx::sqlx::AssertSqlSafe(statement)).await.unwrap();
+            value(&mut tx, "1").await;
+            fence(&mut two, "a", token(number)).await.unwrap();
+            let late = admit(&mut tx, "a", token(number)).await;
+            fails(late, ErrorKind::Unavailable, &["repeat", "code=40001"]);
         }
     });
 }

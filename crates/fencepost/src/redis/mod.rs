@@ -49,6 +49,11 @@ pub async fn driver(
     Ok(Arc::new(Redis::connect(transport, options, host).await?))
 }
 
+/// Whether an access list has refused it. Within a script the code is a general one.
+pub(crate) fn lacks_a_right(code: &str, text: &str) -> bool {
+    code == "NOPERM" || code == "ERR" && text.starts_with("The user executing the script can't")
+}
+
 /// What a server's error means for the request that it answers.
 pub(crate) fn fail(code: &str, text: &str) -> Fail {
     // Redis repeats the arguments of a command that it does not know, and a password may be one of them.
@@ -56,8 +61,7 @@ pub(crate) fn fail(code: &str, text: &str) -> Fail {
     let said = format!("redis says: {code} {text}");
     match code {
         "NOAUTH" | "WRONGPASS" => Fail::Denied(said),
-        // Within a script the code is a general one.
-        "ERR" | "NOPERM" if code == "NOPERM" || text.starts_with("The user executing the script can't") => Fail::Denied(format!(
+        _ if lacks_a_right(code, text) => Fail::Denied(format!(
             "the user lacks a right; grant the keys (by default ~lock:* and ~{{lock:*), channels and commands that docs/redis.md names: {said}"
         )),
         "WRONGTYPE" => Fail::Unsupported(

@@ -18,7 +18,7 @@ use crate::{Place, assert_refused, pass};
 #[test]
 fn paths_that_name_no_file_are_refused() {
     let long = format!("/tmp/{}", "x".repeat(246));
-    for path in ["", "/", ".", "..", "a/..", "a/.", "a/", long.as_str()] {
+    for path in ["", "/", ".", "..", "a/..", "a/.", "a/", ".fence", "x.fence", "x.fence.tmp", long.as_str()] {
         assert_refused(FileGate::new(path), ErrorKind::Invalid, "names no file");
     }
     let place = Place::new();
@@ -75,6 +75,10 @@ fn a_fence_file_that_is_none_is_refused_until_a_rebind() {
         assert_refused(place.gate().mark(), ErrorKind::Invalid, "rebind the gate");
         assert_eq!(fs::read_to_string(place.path()).unwrap(), "text");
     }
+    // One that has lost its content says nothing about who was here.
+    fs::write(place.fence(), "").unwrap();
+    assert_refused(place.write(43, "next"), ErrorKind::Invalid, "rebind the gate");
+    assert_refused(place.gate().mark(), ErrorKind::Invalid, "rebind the gate");
     let mark = Mark { highest: Token::new(42), lineage: None };
     assert_eq!(place.gate().rebind(mark.clone()).unwrap(), Mark::default());
     assert_eq!(place.gate().rebind(mark.clone()).unwrap(), mark);

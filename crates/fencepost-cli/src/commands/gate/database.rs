@@ -8,7 +8,7 @@ use fencepost::{
 };
 use fencepost_sqlx::{
     postgres::{self, Installed},
-    sqlx::{Connection, PgConnection, postgres::PgConnectOptions},
+    sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions},
 };
 use tokio::runtime;
 
@@ -75,28 +75,27 @@ impl Database {
 
     pub(super) fn fence(&self, resource: &str, pass: &Pass) -> Result<(), u8> {
         self.with(async |connection| {
-            alone(connection, async |tx| postgres::fence(tx, resource, pass).await).await
+            alone(connection, self.wait, async |tx| postgres::fence(tx, resource, pass).await).await
         })
     }
 
     pub(super) fn admit(&self, resource: &str, pass: &Pass) -> Result<(), u8> {
         self.with(async |connection| {
-            alone(connection, async |tx| postgres::admit(tx, resource, pass).await).await
+            alone(connection, self.wait, async |tx| postgres::admit(tx, resource, pass).await).await
         })
     }
 
     pub(super) fn marks(&self, resource: Option<&str>) -> Result<Vec<(String, Mark)>, u8> {
         self.with(async |connection| match resource {
             Some(resource) => Ok(vec![(resource.to_owned(), postgres::mark(connection, resource).await?)]),
-            None => {
-                let marks = postgres::marks(connection, "").await?;
-                Ok(marks.into_iter().map(|(resource, mark)| (resource.to_string(), mark)).collect())
-            }
+            None => postgres::marks(connection, "").await,
         })
     }
 
     pub(super) fn rebind(&self, resource: &str, mark: &Mark) -> Result<Mark, u8> {
-        self.with(async |connection| postgres::rebind(connection, resource, mark).await)
+        self.with(async |connection| {
+            alone(connection, self.wait, async |tx| postgres::rebind(tx, resource, mark).await).await
+        })
     }
 
     pub(super) fn install(&self, roles: &[String]) -> Result<(), u8> {
@@ -147,7 +146,7 @@ impl Database {
 
     async fn connect(&self) -> Result<PgConnection, u8> {
         let connected = match within(CONNECT, PgConnection::connect_with(&self.options)).await {
-            Some(connected) => connected.map_err(postgres::explain),
+            Some(connected) => connected.map_err(postgres::explain_repeatable),
             None => {
                 let limit = duration::exact(CONNECT);
                 Err(Error::new(ErrorKind::Unavailable, format!("the database did not answer within {limit}")))
@@ -158,15 +157,21 @@ impl Database {
     }
 }
 
-/// Does it in a transaction of its own, with the isolation level that a new token takes.
-async fn alone(
+/// Does it in a transaction of its own, with the isolation level that a new token takes. The server, too, gives up after
+/// `wait`: a session that nobody waits for any more would stay in the queue, and keep the valid holder out.
+async fn alone<T>(
     connection: &mut PgConnection,
-    work: impl AsyncFnOnce(&mut PgConnection) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut tx =
-        connection.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(postgres::explain)?;
-    work(&mut tx).await?;
-    tx.commit().await.map_err(postgres::explain)
+    wait: Duration,
+    work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    // Zero would be no limit.
+    let limit = wait.as_millis().clamp(1, i32::MAX as u128);
+    let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {limit}");
+    let explain = postgres::explain_repeatable;
+    let mut tx = connection.begin_with(AssertSqlSafe(begin)).await.map_err(explain)?;
+    let done = work(&mut tx).await?;
+    tx.commit().await.map_err(explain)?;
+    Ok(done)
 }
 
 fn read_password(path: &str) -> Result<String, Error> {

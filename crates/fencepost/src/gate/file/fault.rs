@@ -55,6 +55,22 @@ pub(super) fn another_owner(path: &Path, uid: u32, gid: u32) -> Error {
     Error::new(ErrorKind::Denied, format!("{what}, uid={uid} gid={gid} path={}", path.display()))
 }
 
+/// `error` came when the fence file was opened; most often another user's process has made it.
+pub(super) fn of_fence(fence: &Path, error: Errno, owner: Option<u32>) -> Error {
+    match owner {
+        Some(uid) if error == Errno::ACCESS || error == Errno::PERM => {
+            let what = "the fence file belongs to another user, who has used this gate: give it to the owner of the file, or remove it if it is empty";
+            Error::new(ErrorKind::Denied, format!("{what}, uid={uid} path={}", fence.display()))
+                .caused_by(io::Error::from(error))
+        }
+        _ => of(fence, error.into()),
+    }
+}
+
+pub(super) fn mount_point(path: &Path) -> Error {
+    of(path, Errno::BUSY.into())
+}
+
 pub(super) fn stuck(fence: &Path) -> Error {
     let what = "another process is in the middle of its write and does not go on: resume or end it";
     Error::new(ErrorKind::Unavailable, format!("{what}, path={}", fence.display()))

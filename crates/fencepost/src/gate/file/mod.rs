@@ -86,6 +86,12 @@ impl FileGate {
             return Err(invalid("end it with the name of a file"));
         };
         let name = name.to_str().ok_or_else(|| invalid("give the file a name in UTF-8"))?;
+        // It would be another gate's mark, or replace it.
+        if name.ends_with(FENCE) || name.ends_with(DRAFT) {
+            return Err(invalid(
+                "give it the file that is protected, whose own name ends otherwise than in .fence or .fence.tmp",
+            ));
+        }
         if name.len() + DRAFT.len() > MAX_FILE_NAME {
             return Err(invalid(
                 "give the file a name of at most 245 bytes, so that .fence.tmp can be added",

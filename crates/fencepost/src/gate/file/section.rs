@@ -15,7 +15,9 @@ use std::{
 
 use rustix::{
     fd::OwnedFd,
-    fs::{self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid},
+    fs::{
+        self, AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, StatxAttributes, StatxFlags, Uid,
+    },
     io::Errno,
     process::geteuid,
 };
@@ -38,6 +40,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_millis(1);
 
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+/// Of a fence file that has not got its first mark yet. An empty one of another mode has lost its mark.
+const NEWBORN: Mode = Mode::from_raw_mode(0o700);
 
 /// The lock on one gate's fence file; it ends with the value.
 pub(super) struct Section<'a> {
@@ -59,18 +63,27 @@ pub(super) fn look(gate: &FileGate) -> Result<Mark, Error> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let path = gate.directory.join(gate.fence_name());
     match fs::open(&path, flags, Mode::empty()) {
-        Ok(fence) => parse(gate, &mut File::from(fence)),
+        Ok(fence) => {
+            let is_there = gate.path().exists();
+            parse(gate, &mut File::from(fence), is_there)
+        }
         // Without the directory there would be no file either, and that is worth an error.
         Err(Errno::NOENT) if gate.directory.is_dir() => Ok(Mark::default()),
-        Err(error) => Err(fault::of(&path, error.into())),
+        Err(error) => {
+            let owner = fs::lstat(&path).ok().map(|stat| stat.st_uid);
+            Err(fault::of_fence(&path, error, owner))
+        }
     }
 }
 
-fn parse(gate: &FileGate, fence: &mut File) -> Result<Mark, Error> {
+/// The mark in a fence file; `is_there` says whether the data is.
+fn parse(gate: &FileGate, fence: &mut File, is_there: bool) -> Result<Mark, Error> {
     let mut text = Vec::new();
     fence.read_to_end(&mut text).map_err(|error| fault::of(&gate.path(), error))?;
+    let stat = fs::fstat(&*fence).map_err(|error| fault::of(&gate.path(), error.into()))?;
     // It is made empty, and gets its first mark by being replaced.
-    if text.is_empty() {
+    let is_newborn = stat.st_mode & 0o777 == NEWBORN.as_raw_mode();
+    if text.is_empty() && (is_newborn || !is_there) {
         Ok(Mark::default())
     } else {
         serde_json::from_slice(&text).map_err(|_| broken(gate))
@@ -102,12 +115,19 @@ impl<'a> Section<'a> {
         if let Some((uid, gid)) = owner.filter(|(uid, _)| user != 0 && *uid != user) {
             return Err(fault::another_owner(&gate.path(), uid, gid));
         }
+        if is_mount_point(gate, &directory) {
+            return Err(fault::mount_point(&gate.path()));
+        }
         let name = gate.fence_name();
         let fault = |error: Errno| fault::of(&gate.directory.join(&name), error.into());
+        let refused = |error: Errno| {
+            let stat = fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW).ok();
+            fault::of_fence(&gate.directory.join(&name), error, stat.map(|stat| stat.st_uid))
+        };
         let mut patience = gate.patience;
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let fence = fs::openat(&directory, &name, flags, PRIVATE).map_err(fault)?;
+            let fence = fs::openat(&directory, &name, flags, NEWBORN).map_err(refused)?;
             lock(gate, &fence, &mut patience)?;
             let ours = fs::fstat(&fence).map_err(fault)?;
             match fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -125,9 +145,11 @@ impl<'a> Section<'a> {
 
     /// In a directory that others may write to, the fence could be theirs.
     fn trust(&self, fence: &Stat) -> Result<(), Error> {
-        let data = data(self.gate, &self.directory)?;
-        let mut trusted =
-            [Some(0), Some(geteuid().as_raw()), data.map(|data| data.st_uid)].into_iter().flatten();
+        let data = data(self.gate, &self.directory)?.map(|data| data.st_uid);
+        // Who could put another one in its place anyway.
+        let directory = fs::fstat(&self.directory).map_err(|error| self.fault(error.into()))?.st_uid;
+        let trusted = [Some(0), Some(geteuid().as_raw()), Some(directory), data];
+        let mut trusted = trusted.into_iter().flatten();
         if trusted.any(|uid| uid == fence.st_uid) {
             return Ok(());
         }
@@ -139,7 +161,8 @@ impl<'a> Section<'a> {
 
     /// The mark as the last one inside left it. Asked once.
     pub(super) fn mark(&mut self) -> Result<Mark, Error> {
-        parse(self.gate, &mut self.fence)
+        let is_there = data(self.gate, &self.directory)?.is_some();
+        parse(self.gate, &mut self.fence, is_there)
     }
 
     /// Judges a pass, and records what it raises. Afterwards the mark is durable, whoever wrote it; the answer is the fence
@@ -161,9 +184,21 @@ impl<'a> Section<'a> {
         Ok(Edition { inode: stat.st_ino, changed: (stat.st_ctime, stat.st_ctime_nsec as u64) })
     }
 
+    /// Whose the fence file shall be: the data's owner's; and as long as there is none, root leaves it to the directory's, who
+    /// will write the data.
+    fn owner(&self) -> Result<Option<(u32, u32)>, Error> {
+        let stat = match data(self.gate, &self.directory)? {
+            None if geteuid().is_root() => {
+                Some(fs::fstat(&self.directory).map_err(|error| self.fault(error.into()))?)
+            }
+            data => data,
+        };
+        Ok(stat.map(|stat| (stat.st_uid, stat.st_gid)))
+    }
+
     /// Puts this mark in the place of the one that is there.
     pub(super) fn record(&mut self, mark: &Mark) -> Result<(), Error> {
-        let owner = data(self.gate, &self.directory)?.map(|data| (data.st_uid, data.st_gid));
+        let owner = self.owner()?;
         let mut text = serde_json::to_vec(mark).map_err(|error| self.fault(error.into()))?;
         text.push(b'\n');
         let next = self.draft(&text, PRIVATE, owner)?;
@@ -260,6 +295,12 @@ fn data(gate: &FileGate, directory: &OwnedFd) -> Result<Option<Stat>, Error> {
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(fault::of(&gate.path(), error.into())),
     }
+}
+
+/// Whether something is mounted at the file, which could then not be replaced. A kernel before 5.8 does not tell.
+fn is_mount_point(gate: &FileGate, directory: &OwnedFd) -> bool {
+    let stat = fs::statx(directory, &gate.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Not by closing alone: a child that another thread of this process is just starting may have a copy of the descriptor.

@@ -4,7 +4,7 @@
 -- is accepted; otherwise the error reply that the script must return at once: `STALE <highest>`, `LINEAGE <recorded>` or
 -- `INVALID <why>`. An unknown lineage is ''.
 local function fencepost_admit(key, token, lineage)
-  if not string.match(token, '^[1-9]%d*$') or #token > 20 then
+  if not string.match(token, '^[1-9]%d*$') or #token > 20 or (#token == 20 and token > '18446744073709551615') then
     return { err = 'INVALID the token is not a whole number from 1 to 18446744073709551615' }
   end
   local mark = redis.call('HMGET', key, 'highest', 'lineage')
@@ -20,6 +20,8 @@ local function fencepost_admit(key, token, lineage)
     recorded = lineage
   end
   if token ~= highest or recorded ~= (mark[2] or '') then
+    -- First, so that a user who may not do it gets no mark that expires.
+    redis.call('PERSIST', key)
     redis.call('HSET', key, 'highest', token, 'lineage', recorded)
   end
 end

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, ErrorKind},
     gate::refusal::unknown_outcome,
     host::Fut,
-    redis::{Command, Reply, Script, one},
+    redis::{Command, Reply, Script, lacks_a_right, one},
 };
 
 impl RedisGate {
@@ -73,8 +73,20 @@ fn sound(reply: Reply, key: &str) -> Result<Reply, Error> {
     match &reply {
         Reply::Error { code, .. } if code == "WRONGTYPE" => Err(not_a_mark(key)),
         Reply::Error { code, .. } if ["STALE", "LINEAGE", "INVALID"].contains(&code.as_str()) => Ok(reply),
-        Reply::Error { .. } => reply.ok().map_err(Error::from),
+        Reply::Error { .. } => answered(reply),
         _ => Ok(reply),
+    }
+}
+
+/// The reply, or what the server's error means at a gate.
+pub(super) fn answered(reply: Reply) -> Result<Reply, Error> {
+    match &reply {
+        Reply::Error { code, text } if lacks_a_right(code, text) => {
+            let why = "the user lacks a right; grant the keys ~gate:* and those of your commands, and with the commands \
+                       themselves +eval +evalsha +hmget +hset +persist";
+            Err(Error::new(ErrorKind::Denied, format!("{why}: redis says: {code} {text}")))
+        }
+        _ => reply.ok().map_err(Error::from),
     }
 }
 

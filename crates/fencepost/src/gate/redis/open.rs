@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use super::{RUN, RedisGate};
+use super::{RUN, RedisGate, call::answered};
 use crate::{
     error::{Error, ErrorKind},
     gate::{OtherLineage, Pass, Refusal, Stale},
     redis::{Command, Reply},
     token::Lineage,
 };
+
+/// A script of Redis passes on at most 8,000 (`LUAI_MAXCSTACK` of its Lua), and needs a few itself.
+const MAX_WORDS: usize = 7_000;
 
 /// The way through a [`RedisGate`] that one pass has opened; a later holder closes it.
 #[derive(Clone)]
@@ -29,7 +32,8 @@ impl OpenRedis {
     ///
     /// # Errors
     ///
-    /// As [`RedisGate::open`], and then no command is carried out; `Unknown` if the reply was lost: they may have been.
+    /// As [`RedisGate::open`], and then no command is carried out; nor is one if any is `Invalid`: it has more than 7,000
+    /// words, names the mark's key, or empties or swaps a database, and the mark with it. `Unknown` if the reply was lost: they may have been.
     ///
     /// # Cancel safety
     ///
@@ -37,6 +41,7 @@ impl OpenRedis {
     pub async fn run(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
         let token = self.pass.token.to_string();
         let lineage = self.pass.lineage.as_ref().map_or("", Lineage::as_str);
+        commands.iter().try_for_each(|command| self.check(command))?;
         let mut command = RUN.command(&[&self.key], &[&token, lineage]);
         for next in &commands {
             let words = next.words();
@@ -48,6 +53,29 @@ impl OpenRedis {
             // An empty list of Lua's.
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// A command that could not be carried out by a script, or would take the mark away.
+    fn check(&self, command: &Command) -> Result<(), Error> {
+        let mut words = command.words();
+        let invalid = |why: String| Err(Error::new(ErrorKind::Invalid, why));
+        if words.len() > MAX_WORDS {
+            let count = words.len();
+            return invalid(format!(
+                "the command has more words than a script can pass on: split it, at most={MAX_WORDS} words={count}"
+            ));
+        }
+        let verb = words.next().unwrap_or_default();
+        let is = |name: &&str| verb.eq_ignore_ascii_case(name.as_bytes());
+        if let Some(name) = ["FLUSHALL", "FLUSHDB", "SWAPDB"].iter().find(is) {
+            return invalid(format!(
+                "the command would take the marks of gates away: leave it out, command={name}"
+            ));
+        }
+        if words.any(|word| word == self.key.as_bytes()) {
+            return invalid(format!("the key is the gate's own mark: name another, key={}", self.key));
+        }
+        Ok(())
     }
 
     /// The text at a key.
@@ -100,7 +128,7 @@ impl OpenRedis {
             let why = "the key holds no text: use `run` with a command that fits, or another key";
             return Err(Error::new(ErrorKind::Invalid, format!("{why}, redis says: {code} {text}")));
         }
-        Ok(reply.ok()?)
+        answered(reply)
     }
 
     fn refused(&self, code: &str, text: &str) -> Error {
