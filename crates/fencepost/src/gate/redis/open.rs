@@ -67,7 +67,7 @@ impl OpenRedis {
         }
         let verb = words.next().unwrap_or_default();
         let is = |name: &&str| verb.eq_ignore_ascii_case(name.as_bytes());
-        if let Some(name) = ["FLUSHALL", "FLUSHDB", "SWAPDB"].iter().find(is) {
+        if let Some(name) = ["FLUSHALL", "FLUSHDB", "SWAPDB"].into_iter().find(is) {
             return invalid(format!(
                 "the command would take the marks of gates away: leave it out, command={name}"
             ));
