@@ -224,7 +224,7 @@ fn impossible(store: &Store) -> Result<(), Failed> {
     for command in refused {
         let told = wait(open.run(vec![Command::new("SET").arg("a").arg("x"), command.clone()]));
         let is_told = told.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
-        ensure(is_told, format!("{:?}: {told:?}", command.0.len()))?;
+        ensure(is_told, format!("{:?}: {told:?}", command.words().len()))?;
     }
     ensure(wait(open.get("a"))?.is_none(), "a part was carried out")
 }
