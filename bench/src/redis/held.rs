@@ -95,7 +95,7 @@ fn take(locker: &Locker, numbers: std::ops::Range<usize>, kind: &str) -> Outcome
         let tasks: Vec<_> = batch
             .iter()
             .map(|number| {
-                let lock = locker.lock(&format!("{kind}/{number}"));
+                let lock = locker.lock(format!("{kind}/{number}"));
                 set.spawn_local(async move { lock.acquire().await })
             })
             .collect();
