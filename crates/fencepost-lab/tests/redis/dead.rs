@@ -90,7 +90,7 @@ fn thawed() {
 }
 
 /// Puts members whose lockers nobody listens for into the queue of lock `x`, or aside.
-fn insert(server: &Redis, place: &str, count: u64, beat_in_ms: i64) {
+pub(crate) fn insert(server: &Redis, place: &str, count: u64, beat_in_ms: i64) {
     let script = "local now = redis.call('TIME')[1] * 1000 \
          for i = 1, tonumber(ARGV[1]) do \
              local locker = string.format('%016x', i) \
@@ -122,11 +122,13 @@ fn thousand(beat_in_ms: i64) {
     let (guard, at) = next.granted();
     let log: Vec<(u64, u64, u64, Vec<String>, String, String)> =
         server.command(&["SLOWLOG", "GET", "10000"]).expect("it answers");
-    let scripts: Vec<u64> =
+    let mut scripts: Vec<u64> =
         log.iter().filter(|entry| entry.3[0].starts_with("EVAL")).map(|entry| entry.2).collect();
-    let (took, slowest) = (at.since(released), *scripts.iter().max().expect("scripts ran"));
+    scripts.sort_unstable();
+    // The server may be kept from the processor during a few of them.
+    let (took, slowest) = (at.since(released), scripts[scripts.len() * 9 / 10]);
     println!(
-        "behind {COUNT} dead, beat {beat_in_ms}: {took:?}, {} scripts, the slowest {slowest} us",
+        "behind {COUNT} dead, beat {beat_in_ms}: {took:?}, {} scripts, nine of ten within {slowest} us",
         scripts.len()
     );
     assert!(took < ms(1000), "{took:?}");
@@ -168,8 +170,10 @@ fn forgotten() {
         });
     }
     let count = |command: &str, key: &str| server.command::<usize>(&[command, key]).expect("it answers");
-    let found = ["aside", "beat"].map(|end| count("ZCARD", &format!("{{lock:x}}:{end}")));
-    assert_eq!((found, count("HLEN", "{lock:x}:who")), ([0, 4], 4));
+    until("only the living are known", ms(1000), || {
+        let found = ["aside", "beat"].map(|end| count("ZCARD", &format!("{{lock:x}}:{end}")));
+        ((found, count("HLEN", "{lock:x}:who")) == ([0, 4], 4)).then_some(())
+    });
     give(held);
     for waiter in waiters {
         give(waiter.granted().0);

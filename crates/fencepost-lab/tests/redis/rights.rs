@@ -6,6 +6,7 @@ use fencepost::{Error, ErrorKind, Locker, blocking};
 use fencepost_lab::server::redis::{Options, Redis};
 
 use crate::Tests;
+use crate::dead::insert;
 use crate::scene::{
     LONG, Waiter, calls, give, in_line, locker, ms, nothing_is_left, now, pass, scripts, server_with, take,
 };
@@ -86,14 +87,17 @@ fn least() {
     let locker = locker(&server.url_as("jobs", "any"));
     assert_eq!(locker.about().notice, None);
     live(&server, "jobs").is_told();
+    everything(&server, "jobs").expect("it may do all that is needed");
     let denied: Vec<Vec<redis::Value>> = server.command(&["ACL", "LOG"]).expect("it answers");
     assert!(denied.is_empty(), "{denied:?}");
 }
 
-/// As [`live`], up to the first refusal.
-fn everything(url: &str) -> Result<(), Error> {
+/// As [`live`], up to the first refusal, and with one dead in the line.
+fn everything(server: &Redis, user: &str) -> Result<(), Error> {
+    let url = &server.url_as(user, "any");
     let (a, b) = (blocking::wait(Locker::connect(url))?, blocking::wait(Locker::connect(url))?);
     let held = blocking::wait(a.lock("x").ttl(TTL).acquire())?;
+    insert(server, "queue", 1, 18_000);
     let next = Waiter::start(&b, "x", TTL, LONG);
     pass(TTL / 2);
     blocking::wait(a.inspect("x"))?;
@@ -114,7 +118,7 @@ fn needed() {
             scope.spawn(move || {
                 let server = with(&fewer.join(" "));
                 // Whatever comes of it, the server has noted that something was missed.
-                let _ = everything(&server.url_as("jobs", "any"));
+                let _ = everything(&server, "jobs");
                 let log: Vec<redis::Value> = server.command(&["ACL", "LOG"]).expect("it answers");
                 assert!(!log.is_empty(), "{command} is not needed");
             });
