@@ -26,7 +26,7 @@ pub(crate) fn play(task: &Task) -> ExitCode {
             Err(error) => panic!("{error}"),
         };
         diary.granted(deadline(&guard), Some(guard.token().get()));
-        if SystemHost.random() % 25 == 0 {
+        if SystemHost.random().is_multiple_of(25) {
             hold(&mut diary, &guard, ttl + ttl / 3);
         } else if guard.is_held() {
             diary.update(deadline(&guard));
