@@ -44,13 +44,25 @@ pub(crate) fn trials() -> Vec<Trial> {
         let run = move || found.map_err(Failed::from).and_then(|()| crowd(peer, prefix));
         Trial::test(format!("crowd::{}::{prefixed}", peer.name()), run).with_ignored_flag(skip)
     };
-    crowds.map(trial).collect()
+    let control = Trial::test("crowd::two_keys_are_found_out", || {
+        Client::Rslock.found()?;
+        two_keys()
+    });
+    crowds.map(trial).chain([control.with_ignored_flag(ignored(&Client::Rslock.found()))]).collect()
+}
+
+/// The control: two sides that share no key exclude nobody, and whoever judges must see it.
+fn two_keys() -> Result<(), Failed> {
+    let run = Run::play(Client::Rslock, "", "another/key", Duration::from_secs(6))?;
+    let verdict = judge(&run.events, &Rules::from([Rule::Belief, Rule::Updates]))?;
+    assert_eq!(verdict.broken(), [Rule::Belief, Rule::Updates].into(), "{verdict}");
+    Ok(())
 }
 
 fn crowd(peer: Client, prefix: &str) -> Result<(), Failed> {
     let time = env::var("CROWD_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
     for _ in 0..3 {
-        let run = Run::play(peer, prefix, Duration::from_secs(time))?;
+        let run = Run::play(peer, prefix, &format!("{prefix}{LOCK}"), Duration::from_secs(time))?;
         run.judge(peer)?;
         match run.judge_updates(peer) {
             Err(_) if run.late > 0 => {
@@ -71,7 +83,7 @@ struct Run {
 }
 
 impl Run {
-    fn play(peer: Client, prefix: &str, time: Duration) -> Result<Self, Failed> {
+    fn play(peer: Client, prefix: &str, key: &str, time: Duration) -> Result<Self, Failed> {
         let server = redis::Redis::start(redis::Options::default())?;
         let home = home("interop")?;
         fs::write(home.path().join("resource"), "")?;
@@ -79,7 +91,7 @@ impl Run {
         let option = if prefix.is_empty() { "?prefix=" } else { "" };
         let tasks = BTreeMap::from([
             (Client::Fencepost.name(), (Client::Fencepost, task(server.url() + option, LOCK.into()))),
-            (peer.name(), (peer, task(server.url(), format!("{prefix}{LOCK}")))),
+            (peer.name(), (peer, task(server.url(), key.into()))),
         ]);
         let mut scene = Scene::new(home.path())?;
         for (client, task) in tasks.values() {
