@@ -65,7 +65,7 @@ impl OpenRedis {
             ));
         }
         let is = |name: &&str| words.first().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-        if let Some(name) = ["FLUSHALL", "FLUSHDB", "SWAPDB"].iter().find(is) {
+        if let Some(name) = ["FLUSHALL", "FLUSHDB", "SWAPDB"].into_iter().find(is) {
             return invalid(format!(
                 "the command would take the marks of gates away: leave it out, command={name}"
             ));
