@@ -87,6 +87,11 @@ fn whole_life(shop: &Shop) {
         serde_json::from_str(&shop.gate("show nobody/knows --json").quiet(0)).expect("JSON");
     assert_eq!(shown["highest"], serde_json::Value::Null);
 
+    // A row from before the rules for names were the same everywhere.
+    shop.psql("INSERT INTO fencepost.guard VALUES ('a//b', 1)");
+    assert_eq!(shop.gate("show").quiet(0).lines().count(), 2);
+    shop.psql("DELETE FROM fencepost.guard WHERE resource = 'a//b'");
+
     shop.gate("rebind orders/1 --lineage new").says(64, &["give --yes"]);
     shop.gate("rebind orders/1 --lineage new --highest 7 --yes")
         .says(0, &["the gate had recorded highest 42, lineage old"]);
@@ -152,6 +157,8 @@ fn limit(shop: &Shop) {
         (shop.psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == "1").then_some(())
     });
     shop.gate("fence x --token 42 --wait 200ms").says(69, &["did not answer within 200ms", "--wait"]);
+    // Its session does not stay in the queue, which would keep the valid holder out.
+    assert_eq!(shop.gate("admit x --token 41 --wait 10s").quiet(0), "");
     shop.psql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
     let _ = stalled.wait();
     assert_eq!(shop.gate("fence x --token 43").quiet(0), "");

@@ -157,15 +157,15 @@ impl Database {
     }
 }
 
-/// Does it in a transaction of its own, with the isolation level that a new token takes. The server, too, gives up after
-/// `wait`: a session that nobody waits for any more would stay in the queue, and keep the valid holder out.
+/// Does it in a transaction of its own, with the isolation level that a new token takes. The server, too, gives up
+/// after `wait`, or a moment later, since this side's sentence says more: a session that nobody waits for any more would stay
+/// in the queue, and keep the valid holder out.
 async fn alone<T>(
     connection: &mut PgConnection,
     wait: Duration,
     work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    // Zero would be no limit.
-    let limit = wait.as_millis().clamp(1, i32::MAX as u128);
+    let limit = wait.as_millis().saturating_add(100).min(i32::MAX as u128);
     let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {limit}");
     let explain = postgres::explain_repeatable;
     let mut tx = connection.begin_with(AssertSqlSafe(begin)).await.map_err(explain)?;

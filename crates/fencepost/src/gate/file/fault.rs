@@ -2,7 +2,7 @@
 
 use std::{io, path::Path};
 
-use rustix::io::Errno;
+use rustix::{io::Errno, process::geteuid};
 
 use crate::error::{Error, ErrorKind};
 
@@ -58,7 +58,7 @@ pub(super) fn another_owner(path: &Path, uid: u32, gid: u32) -> Error {
 /// `error` came when the fence file was opened; most often another user's process has made it.
 pub(super) fn of_fence(fence: &Path, error: Errno, owner: Option<u32>) -> Error {
     match owner {
-        Some(uid) if error == Errno::ACCESS || error == Errno::PERM => {
+        Some(uid) if uid != geteuid().as_raw() && matches!(error, Errno::ACCESS | Errno::PERM) => {
             let what = "the fence file belongs to another user, who has used this gate: give it to the owner of the file, or remove it if it is empty";
             Error::new(ErrorKind::Denied, format!("{what}, uid={uid} path={}", fence.display()))
                 .caused_by(io::Error::from(error))

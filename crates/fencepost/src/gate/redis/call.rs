@@ -16,11 +16,19 @@ impl RedisGate {
     pub(super) async fn ask(&self, command: Command, key: &str) -> Result<Reply, Error> {
         let transport = self.transport.clone();
         let asked = async move { one(transport.send(vec![command]).await?) };
-        self.within_patience(Box::pin(asked)).await.map_err(|fail| error(fail, key)).and_then(|reply| sound(reply, key))
+        self.within_patience(Box::pin(asked))
+            .await
+            .map_err(|fail| error(fail, key))
+            .and_then(|reply| sound(reply, key))
     }
 
     /// Runs a command of this script.
-    pub(super) async fn run(&self, script: &'static Script, command: Command, key: &str) -> Result<Reply, Error> {
+    pub(super) async fn run(
+        &self,
+        script: &'static Script,
+        command: Command,
+        key: &str,
+    ) -> Result<Reply, Error> {
         let transport = self.transport.clone();
         let asked = async move {
             let reply = one(transport.send(vec![command.clone()]).await?)?;
@@ -29,7 +37,10 @@ impl RedisGate {
             }
             one(transport.send(vec![script.spelt_out(&command)]).await?)
         };
-        self.within_patience(Box::pin(asked)).await.map_err(|fail| error(fail, key)).and_then(|reply| sound(reply, key))
+        self.within_patience(Box::pin(asked))
+            .await
+            .map_err(|fail| error(fail, key))
+            .and_then(|reply| sound(reply, key))
     }
 
     /// As a task of the host, which has the clock; so the caller needs no runtime of a certain kind.

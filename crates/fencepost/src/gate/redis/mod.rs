@@ -70,7 +70,8 @@ impl RedisGate {
     pub async fn connect(url: &str) -> Result<Self, Error> {
         let url: Url = url.parse()?;
         if !matches!(url.scheme.as_str(), "redis" | "rediss") {
-            let text = format!("the scheme {:?} has no Redis behind it; give redis:// or rediss://", url.scheme);
+            let text =
+                format!("the scheme {:?} has no Redis behind it; give redis:// or rediss://", url.scheme);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let host: Arc<dyn Host> = Arc::new(SystemHost);

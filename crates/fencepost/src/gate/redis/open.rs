@@ -142,13 +142,19 @@ impl OpenRedis {
         };
         match refusal {
             Some(refusal) => refusal.at(&self.resource),
-            None => Error::new(ErrorKind::Internal, format!("the gate's script says: {code} {text}, key={}", self.key)),
+            None => Error::new(
+                ErrorKind::Internal,
+                format!("the gate's script says: {code} {text}, key={}", self.key),
+            ),
         }
     }
 }
 
 impl fmt::Debug for OpenRedis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenRedis").field("resource", &self.resource).field("pass", &self.pass).finish_non_exhaustive()
+        f.debug_struct("OpenRedis")
+            .field("resource", &self.resource)
+            .field("pass", &self.pass)
+            .finish_non_exhaustive()
     }
 }
