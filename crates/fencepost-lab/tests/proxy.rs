@@ -249,6 +249,9 @@ fn a_server_that_does_not_listen_closes_the_connection() {
 #[test]
 fn new_connections_lead_elsewhere() {
     let (proxy, mut old) = start();
+    // Until something has come back, the old connection may not have been led anywhere yet.
+    old.write_all(b"first").unwrap();
+    expect(&mut old, "first");
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     proxy.lead_to(elsewhere.local_addr().unwrap());
     let mut new = connect(&proxy);

@@ -1,6 +1,9 @@
 //! `fencepost demo` and `fencepost lab`, from the command line: what they print, how they end, and that nothing stays behind.
 
 mod scratch;
+#[path = "../../src/sys.rs"]
+#[allow(dead_code, reason = "one of these calls is needed here")]
+mod sys;
 
 use std::process::{Command, ExitCode};
 use std::thread::sleep;
@@ -17,6 +20,10 @@ use nix::sys::signal::{
 use scratch::{FENCEPOST, Scratch, until};
 
 fn main() -> ExitCode {
+    // A runner in the background ignores the keys of the terminal, and what it starts would as well.
+    for signal in [nix::libc::SIGHUP, nix::libc::SIGINT, nix::libc::SIGQUIT] {
+        sys::set_ignored(signal, false);
+    }
     let (no_redis, no_postgres) = (ignored(&redis::installed()), ignored(&postgres::installed()));
     let no_tmux = ignored(&require("tmux", "tmux"));
     let tests: [(&str, fn(), bool); 9] = [
