@@ -98,7 +98,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             edits: &[Edit {
                 file: "engine/verb.rs",
                 right: "let turn = claim.verbs.clone().lock_owned().await;",
-                broken: "let turn = ();",
+                broken: "let turn = Arc::new(tokio::sync::Mutex::new(())).lock_owned().await;",
             }],
         },
     ),
