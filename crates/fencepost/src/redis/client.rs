@@ -93,9 +93,7 @@ impl Inner {
         *self.present() = Some(connection.clone());
         Ok(connection)
     }
-}
 
-impl Inner {
     async fn open(&self) -> Result<(Connection, Fut<'static, ()>), Fail> {
         let greeting = lock(&self.greeting).clone();
         tokio::select! {

@@ -34,13 +34,19 @@ impl Script {
         command.words().skip(2).fold(Command::new("EVAL").arg(self.text.as_bytes()), Command::arg)
     }
 
-    /// Runs one of its commands; one that the server does not know by its hash was not carried out, and is spelt out.
+    /// Runs one of its commands; an error that it answers is a failure.
     pub(crate) async fn run(&self, transport: &dyn Transport, command: Command) -> Result<Reply, Fail> {
+        self.ask(transport, command).await?.ok()
+    }
+
+    /// As [`run`](Self::run), with errors as they were answered. A command that the server does not know by its hash was not
+    /// carried out, and is spelt out.
+    pub(crate) async fn ask(&self, transport: &dyn Transport, command: Command) -> Result<Reply, Fail> {
         let reply = one(transport.send(vec![command.clone()]).await?)?;
         if !reply.is_error("NOSCRIPT") {
-            return reply.ok();
+            return Ok(reply);
         }
-        one(transport.send(vec![self.spelt_out(&command)]).await?)?.ok()
+        one(transport.send(vec![self.spelt_out(&command)]).await?)
     }
 
     /// Runs many of its commands in one go; the replies come in their order. With `before`, that command precedes each.

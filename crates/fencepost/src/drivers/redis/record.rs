@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{driver::Holder, owner::Owner, redis::Reply, token::Token};
+use crate::{claim::ClaimId, driver::Holder, owner::Owner, redis::Reply, token::Token};
 
 /// The value of a lock key that somebody holds.
 pub(super) struct Held {
@@ -30,6 +30,12 @@ impl Held {
         let holder = Holder { token: token.parse::<Token>().ok(), owner: owner_of(owner), expires_in };
         Some(Self { holder, tells: flag == flag_of(true) })
     }
+}
+
+/// Whether a lock key's value says that this claim holds the lock.
+pub(super) fn is_of(value: &Reply, claim: ClaimId) -> bool {
+    let ours = value.text().and_then(|text| text.strip_prefix("fp1 ")?.strip_prefix(&claim.to_hex()));
+    ours.is_some_and(|rest| rest.starts_with(' '))
 }
 
 /// The flag of a holder in its record.

@@ -15,11 +15,7 @@ impl RedisGate {
     /// Sends one command.
     pub(super) async fn ask(&self, command: Command, key: &str) -> Result<Reply, Error> {
         let transport = self.transport.clone();
-        let asked = async move { one(transport.send(vec![command]).await?) };
-        self.within_patience(Box::pin(asked))
-            .await
-            .map_err(|fail| error(fail, key))
-            .and_then(|reply| sound(reply, key))
+        self.within_patience(key, Box::pin(async move { one(transport.send(vec![command]).await?) })).await
     }
 
     /// Runs a command of this script.
@@ -30,21 +26,15 @@ impl RedisGate {
         key: &str,
     ) -> Result<Reply, Error> {
         let transport = self.transport.clone();
-        let asked = async move {
-            let reply = one(transport.send(vec![command.clone()]).await?)?;
-            if !reply.is_error("NOSCRIPT") {
-                return Ok(reply);
-            }
-            one(transport.send(vec![script.spelt_out(&command)]).await?)
-        };
-        self.within_patience(Box::pin(asked))
-            .await
-            .map_err(|fail| error(fail, key))
-            .and_then(|reply| sound(reply, key))
+        self.within_patience(key, Box::pin(async move { script.ask(&*transport, command).await })).await
     }
 
     /// As a task of the host, which has the clock; so the caller needs no runtime of a certain kind.
-    async fn within_patience(&self, asked: Fut<'static, Result<Reply, Fail>>) -> Result<Reply, Fail> {
+    async fn within_patience(
+        &self,
+        key: &str,
+        asked: Fut<'static, Result<Reply, Fail>>,
+    ) -> Result<Reply, Error> {
         let (answer, answered) = oneshot::channel();
         let (host, patience) = (self.host.clone(), self.patience);
         self.host.spawn(Box::pin(async move {
@@ -57,7 +47,8 @@ impl RedisGate {
             };
             let _ = answer.send(reply);
         }));
-        answered.await.unwrap_or_else(|_| Err(Fail::Unknown("the request was given up".into())))
+        let reply = answered.await.unwrap_or_else(|_| Err(Fail::Unknown("the request was given up".into())));
+        reply.map_err(|fail| error(fail, key)).and_then(|reply| sound(reply, key))
     }
 }
 
