@@ -31,8 +31,10 @@ mod lock;
 mod locker;
 mod meters;
 mod name;
+#[cfg(feature = "net")]
+mod net;
 mod owner;
-#[cfg(feature = "redis")]
+#[cfg(feature = "net")]
 mod secret;
 mod token;
 

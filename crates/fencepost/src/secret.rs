@@ -61,7 +61,9 @@ impl Credentials {
             ));
         }
         let (who, hosts) = url.authority.rsplit_once('@').unwrap_or(("", &url.authority));
-        let addresses = hosts.split(',').map(|host| address(host, port)).collect::<Result<Vec<_>, _>>()?;
+        let example = format!("{}://localhost:{port}", url.scheme);
+        let addresses =
+            hosts.split(',').map(|host| address(host, port, &example)).collect::<Result<Vec<_>, _>>()?;
         let (user, password) = match who.split_once(':') {
             Some((user, password)) => (decode(user)?, Some(Secret(decode(password)?))),
             None => (decode(who)?, None),
@@ -87,7 +89,7 @@ fn decode(text: &str) -> Result<String, Error> {
     text.map(Into::into).map_err(|_| invalid("invalid url: a %-escape in user or password is not UTF-8"))
 }
 
-fn address(text: &str, default_port: u16) -> Result<Address, Error> {
+fn address(text: &str, default_port: u16, example: &str) -> Result<Address, Error> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             rest.split_once(']').ok_or_else(|| invalid("invalid url: the host's bracket is not closed"))?
@@ -95,7 +97,7 @@ fn address(text: &str, default_port: u16) -> Result<Address, Error> {
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
     if host.is_empty() {
-        return Err(invalid("invalid url: it names no host; write, for example, redis://localhost:6379"));
+        return Err(invalid(&format!("invalid url: it names no host; write, for example, {example}")));
     }
     let port = match port.strip_prefix(':') {
         None if port.is_empty() => default_port,

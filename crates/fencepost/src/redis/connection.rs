@@ -21,8 +21,8 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
-use super::{Command, Listener, Options, Reply, fail, stream};
-use crate::{driver::Fail, host::Fut};
+use super::{Command, Listener, Options, Reply, fail};
+use crate::{driver::Fail, host::Fut, net};
 
 /// How many requests may stand in line before those who send more have to wait.
 const LINE: usize = 4096;
@@ -75,7 +75,9 @@ impl Connection {
         ear: &Ear,
         protocol: ProtocolVersion,
     ) -> Result<(Self, Fut<'static, ()>), Opening> {
-        let stream = stream::connect(options).await.map_err(Opening::Failed)?;
+        let stream = net::connect(&options.address, options.tls.as_ref(), &options.name())
+            .await
+            .map_err(Opening::Failed)?;
         let mut info = RedisConnectionInfo::default()
             .set_protocol(protocol)
             .set_db(options.database.into())

@@ -11,14 +11,14 @@ mod client;
 mod connection;
 mod options;
 mod script;
-mod stream;
 mod transport;
 
 use std::sync::Arc;
 
+pub use crate::net::Tls;
 pub use borrowed::Borrowed;
 pub use client::Client;
-pub use options::{Options, Tls};
+pub use options::Options;
 pub(crate) use script::{Script, one};
 pub use transport::{Command, Listener, Reply, Transport};
 

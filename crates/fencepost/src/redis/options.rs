@@ -1,10 +1,9 @@
 //! What a `redis://` URL says.
 
-use std::{fmt, path::PathBuf};
-
 use crate::{
     connect::Url,
     error::{Error, ErrorKind},
+    net::Tls,
     secret::{Address, Credentials},
 };
 
@@ -26,23 +25,6 @@ pub struct Options {
     pub(crate) database: u32,
     pub(crate) credentials: Credentials,
     pub(crate) tls: Option<Tls>,
-}
-
-/// Whom to trust in TLS, and how to show who we are.
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// A PEM file of the authorities to trust, instead of the system's.
-    pub ca: Option<PathBuf>,
-    /// PEM files of the client's certificate chain and its key.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have, if it is not the host's.
-    pub server_name: Option<String>,
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("ca", &self.ca).finish_non_exhaustive()
-    }
 }
 
 impl Default for Options {
@@ -80,27 +62,16 @@ impl Options {
                 ))
             })?,
         };
-        let identity = match (url.take("cert"), url.take("key")) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(invalid("the url has only one of cert= and key=; give both or neither".into())),
-        };
-        let tls = Tls { ca: url.take("ca").map(Into::into), identity, server_name: url.take("server_name") };
+        let tls = Tls::from_url(&mut url, "rediss")?;
         let options = Self {
             prefix: url.take("prefix").unwrap_or_else(|| DEFAULT_PREFIX.into()),
             lineage: url.take("lineage"),
             address,
             database,
             credentials,
-            tls: (url.scheme == "rediss").then(|| tls.clone()),
+            tls,
         };
         url.finish(KNOWN)?;
-        if options.tls.is_none() && (tls.ca.is_some() || tls.identity.is_some() || tls.server_name.is_some())
-        {
-            return Err(invalid(
-                "the url has options of TLS and the scheme redis; write rediss:// or remove ca, cert, key and server_name".into(),
-            ));
-        }
         if options
             .lineage
             .as_deref()

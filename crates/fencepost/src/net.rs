@@ -1,9 +1,11 @@
-//! The byte stream to a server: TCP, or TLS over it.
+//! The byte stream to a server, for every backend that has one: TCP, or TLS over it.
+//!
+//! TLS is rustls with ring everywhere, so that `ca=`, `cert=`, `key=` and `server_name=` mean the same in every URL and
+//! nothing needs OpenSSL.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{fmt, io, path::PathBuf, sync::Arc, time::Duration};
 
 use rustix::net::sockopt;
-
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -17,30 +19,78 @@ use tokio_rustls::{
     },
 };
 
-use super::{Options, Tls};
-use crate::driver::Fail;
+use crate::{
+    connect::Url,
+    driver::Fail,
+    error::{Error, ErrorKind},
+    secret::Address,
+};
 
 /// How long the other side's machine may leave bytes unacknowledged.
 const SILENCE: Duration = Duration::from_secs(6);
 
+/// Whom to trust in TLS, and how to show who we are.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// A PEM file of the authorities to trust, instead of the system's.
+    pub ca: Option<PathBuf>,
+    /// PEM files of the client's certificate chain and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have, if it is not the host's.
+    pub server_name: Option<String>,
+}
+
+impl Tls {
+    /// Takes the options `ca`, `cert`, `key` and `server_name` out of `url`; `Some` if its scheme is the one with TLS,
+    /// `secure`.
+    pub(crate) fn from_url(url: &mut Url, secure: &str) -> Result<Option<Self>, Error> {
+        let invalid = |text: String| Error::new(ErrorKind::Invalid, text);
+        let identity = match (url.take("cert"), url.take("key")) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(invalid("the url has only one of cert= and key=; give both or neither".into())),
+        };
+        let tls = Self { ca: url.take("ca").map(Into::into), identity, server_name: url.take("server_name") };
+        if url.scheme == secure {
+            return Ok(Some(tls));
+        }
+        if tls.ca.is_some() || tls.identity.is_some() || tls.server_name.is_some() {
+            return Err(invalid(format!(
+                "the url has options of TLS and the scheme {}; write {secure}:// or remove ca, cert, key and server_name",
+                url.scheme
+            )));
+        }
+        Ok(None)
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("ca", &self.ca).finish_non_exhaustive()
+    }
+}
+
 /// A stream of either kind.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Connects as `options` say.
-pub(super) async fn connect(options: &Options) -> Result<Box<dyn Stream>, Fail> {
-    let address = &options.address;
-    let unreached = |error: io::Error| Fail::Unavailable(format!("cannot reach {}: {error}", options.name()));
+/// Connects to `address`, which messages call `name`.
+pub(crate) async fn connect(
+    address: &Address,
+    tls: Option<&Tls>,
+    name: &str,
+) -> Result<Box<dyn Stream>, Fail> {
+    let unreached = |error: io::Error| Fail::Unavailable(format!("cannot reach {name}: {error}"));
     // Read before anything is sent: what is wrong with them no retry mends.
-    let tls = options.tls.as_ref().map(|tls| client(tls, &address.host)).transpose()?;
+    let tls = tls.map(|tls| client(tls, &address.host)).transpose()?;
     let socket = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(unreached)?;
     patience(&socket).map_err(unreached)?;
     match tls {
         None => Ok(Box::new(socket)),
-        Some((connector, name)) => match connector.connect(name, socket).await {
+        Some((config, peer)) => match TlsConnector::from(Arc::new(config)).connect(peer, socket).await {
             Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(refused(options, &error)),
+            Err(error) => Err(refused(name, &error)),
         },
     }
 }
@@ -58,18 +108,18 @@ fn patience(socket: &TcpStream) -> io::Result<()> {
 }
 
 /// A failed handshake: what the certificate lacks no retry mends, a cut connection it may.
-fn refused(options: &Options, error: &io::Error) -> Fail {
-    let name = options.name();
+fn refused(name: &str, error: &io::Error) -> Fail {
     match error.kind() {
-        io::ErrorKind::InvalidData if error.to_string().contains("corrupt message") => {
-            Fail::Invalid(format!("{name} answers without TLS; write redis:// if that is intended"))
-        }
+        io::ErrorKind::InvalidData if error.to_string().contains("corrupt message") => Fail::Invalid(
+            format!("{name} answers without TLS; write the scheme without its last s if that is intended"),
+        ),
         io::ErrorKind::InvalidData => Fail::Denied(format!("the TLS handshake with {name} failed: {error}")),
         _ => Fail::Unavailable(format!("the TLS handshake with {name} was cut: {error}")),
     }
 }
 
-fn client(tls: &Tls, host: &str) -> Result<(TlsConnector, ServerName<'static>), Fail> {
+/// What a handshake with `host` needs, read from the files that are named.
+pub(crate) fn client(tls: &Tls, host: &str) -> Result<(ClientConfig, ServerName<'static>), Fail> {
     let invalid = |what: &str, error: &dyn std::fmt::Display| Fail::Invalid(format!("{what}: {error}"));
     let mut roots = RootCertStore::empty();
     match &tls.ca {
@@ -110,7 +160,7 @@ fn client(tls: &Tls, host: &str) -> Result<(TlsConnector, ServerName<'static>), 
     let name = ServerName::try_from(name.to_owned()).map_err(|_| {
         Fail::Invalid(format!("no certificate can name the host {name:?}; name another with server_name="))
     })?;
-    Ok((TlsConnector::from(Arc::new(config)), name))
+    Ok((config, name))
 }
 
 fn read_certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>, Fail> {
