@@ -6,9 +6,10 @@
 use std::{any::Any, sync::Arc, time::Duration};
 
 use fencepost::{
-    ForcedOut, LockName, Locker, Status, SystemHost, blocking,
+    ForcedOut, LockName, Locker, Owner, Status, SystemHost, blocking,
     driver::{
-        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, Left, Operator, Report, connect,
+        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, Left, Operator, Proclaimed, Report,
+        connect,
     },
 };
 
@@ -66,6 +67,10 @@ impl Driver for Later {
 
     fn attend(&self, claims: &[Arc<Claim>]) {
         self.0.attend(claims);
+    }
+
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        self.0.proclaim(claim, owner)
     }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {

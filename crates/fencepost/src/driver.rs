@@ -31,7 +31,7 @@ pub use crate::{
 /// What the engine asks of a backend.
 ///
 /// Every method may be called from any thread, for several claims at once; the verbs on one claim
-/// ([`enter`](Self::enter), [`leave`](Self::leave)) come one after the other.
+/// ([`enter`](Self::enter), [`proclaim`](Self::proclaim), [`leave`](Self::leave)) come one after the other.
 pub trait Driver: Operator {
     /// What this backend promises.
     fn about(&self) -> About;
@@ -55,6 +55,10 @@ pub trait Driver: Operator {
     /// Begins to watch held claims, so that one deleted behind our back is told by [`Claim::gone`]. Called in
     /// batches, up to a second after the grant. Does nothing where the backend cannot tell.
     fn attend(&self, claims: &[Arc<Claim>]);
+
+    /// Writes the holder's owner record again, as `owner` says it: how a leader makes its value known. Never creates what is
+    /// missing, and changes neither the token nor the lease. The record keeps its time of the grant.
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>>;
 
     /// Removes the claim, waiting or holding.
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>>;
@@ -133,6 +137,15 @@ pub enum Renewed {
     Lost,
     /// It may or may not have been renewed.
     Unknown,
+}
+
+/// The answer to [`Driver::proclaim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proclaimed {
+    /// Others see the new record.
+    Written,
+    /// The backend no longer has this claim as holder.
+    Lost,
 }
 
 /// The answer to [`Driver::leave`].

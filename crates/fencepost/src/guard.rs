@@ -134,6 +134,12 @@ impl Guard {
         offload(host, Box::pin(engine::release(self.ward).instrument(span)))
     }
 
+    /// Makes `value` what others see beside the owner, for as long as this guard holds the lock.
+    pub(crate) fn proclaim(&self, value: String) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let (core, claim) = (&self.ward.core, self.claim().clone());
+        offload(core.host.clone(), Box::pin(engine::proclaim(core.driver.clone(), claim, value)))
+    }
+
     /// The claim behind the guard, for a driver's own extensions.
     pub(crate) fn claim(&self) -> &Arc<Claim> {
         self.ward.claim()

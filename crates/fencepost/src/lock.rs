@@ -11,7 +11,7 @@ use crate::{
     guard::Guard,
     meters,
     name::LockName,
-    owner::MAX_LABEL_BYTES,
+    owner::{MAX_LABEL_BYTES, MAX_VALUE_BYTES},
     token::Token,
 };
 
@@ -31,6 +31,7 @@ pub struct Lock {
     wait: Option<Duration>,
     patience: Duration,
     label: Option<String>,
+    value: Option<String>,
     floor: Option<Token>,
     level: Option<Level>,
 }
@@ -44,6 +45,7 @@ impl Lock {
             wait: None,
             patience: DEFAULT_PATIENCE,
             label: None,
+            value: None,
             floor: None,
             level: None,
         }
@@ -71,6 +73,12 @@ impl Lock {
     /// What the work is called in the owner record that others see; at most 255 bytes without control characters.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
+        self
+    }
+
+    /// What an election's candidate tells those who observe it.
+    pub(crate) fn value(mut self, value: String) -> Self {
+        self.value = Some(value);
         self
     }
 
@@ -151,16 +159,9 @@ impl Lock {
                 self.ttl, about.scheme
             )));
         }
-        if let Some(label) = &self.label {
-            if label.len() > MAX_LABEL_BYTES {
-                return Err(invalid(format!(
-                    "the label has {} bytes; at most {MAX_LABEL_BYTES} fit",
-                    label.len()
-                )));
-            }
-            if label.chars().any(char::is_control) {
-                return Err(invalid(format!("the label {label:?} contains a control character; remove it")));
-            }
+        let texts = [("label", &self.label, MAX_LABEL_BYTES), ("value", &self.value, MAX_VALUE_BYTES)];
+        for (what, text, most) in texts {
+            text.as_deref().map_or(Ok(()), |text| check_text(what, text, most))?;
         }
         Ok(Want {
             lock,
@@ -169,7 +170,20 @@ impl Lock {
             wait: if intent == Intent::Try { None } else { self.wait },
             patience: self.patience,
             label: self.label.clone(),
+            value: self.value.clone(),
             floor: self.floor,
         })
     }
+}
+
+/// Checks a text that goes into an owner record.
+pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<(), Error> {
+    let invalid = |text: String| Err(Error::new(ErrorKind::Invalid, text));
+    if text.len() > most {
+        return invalid(format!("the {what} has {} bytes; at most {most} fit", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return invalid(format!("the {what} {text:?} contains a control character; remove it"));
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use crate::{
     connect,
     driver::{About, Driver, Fail, ForcedOut, Fut, Host, Level, Status},
+    election::Election,
     engine::{self, Core, SystemHost, offload, to_its_end},
     error::Error,
     lock::Lock,
@@ -79,6 +80,12 @@ impl Locker {
     /// A lock of this name; what is wrong with the name is told by the acquire.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
         Lock::new(self.core.clone(), name.as_ref())
+    }
+
+    /// The election of this name: the lock of the same name, whose holder leads. What is wrong with the name is told by the
+    /// campaign.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.clone(), name.as_ref())
     }
 
     /// Who holds and who waits for one lock.

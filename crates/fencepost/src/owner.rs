@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// The longest label, in bytes; a longer one is refused.
 pub const MAX_LABEL_BYTES: usize = 255;
 
+/// The longest value, in bytes; a longer one is refused.
+pub const MAX_VALUE_BYTES: usize = 1024;
+
 /// Who made a claim: for people to read, never compared to decide ownership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -21,6 +24,9 @@ pub struct Owner {
     /// What the user called the work, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// What a candidate or a leader tells those who observe its election, such as its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
     /// When the claim was made, in milliseconds of wall time since 1970.
     pub since_ms: u64,
 }
@@ -28,7 +34,13 @@ pub struct Owner {
 impl Owner {
     /// This process, now.
     pub fn here(label: Option<String>) -> Self {
-        Self { host: host_name().to_owned(), pid: std::process::id(), label, since_ms: wall_ms() }
+        Self {
+            host: host_name().to_owned(),
+            pid: std::process::id(),
+            label,
+            value: None,
+            since_ms: wall_ms(),
+        }
     }
 
     /// When the claim was made.

@@ -3,9 +3,10 @@
 use std::{any::Any, net::SocketAddr, sync::Arc, time::Duration};
 
 use fencepost::{
-    Error, ErrorKind, ForcedOut, Holder, LeaseKind, Level, Lineage, LockName, Status, Url,
+    Error, ErrorKind, ForcedOut, Holder, LeaseKind, Level, Lineage, LockName, Owner, Status, Url,
     driver::{
-        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, Left, Operator, Renewed, Report,
+        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, Left, Operator, Proclaimed, Renewed,
+        Report,
     },
 };
 use tokio::sync::Notify;
@@ -201,6 +202,16 @@ impl Driver for Lab {
 
     fn attend(&self, claims: &[Arc<Claim>]) {
         self.tell(Ask::Attend { claims: claims.iter().map(|claim| mark(claim)).collect() });
+    }
+
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        Box::pin(async move {
+            match self.link.call(Ask::Proclaim { mark: mark(claim), owner: owner.clone() }).await? {
+                Answer::Proclaimed(true) => Ok(Proclaimed::Written),
+                Answer::Proclaimed(false) => Ok(Proclaimed::Lost),
+                other => Err(unexpected(&other)),
+            }
+        })
     }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {

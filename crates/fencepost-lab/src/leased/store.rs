@@ -85,6 +85,7 @@ impl Store {
                 }
                 Answer::Done
             }
+            Ask::Proclaim { mark, owner } => self.proclaim(&mark, owner),
             Ask::Leave { mark, tombstone } => self.leave(now, mark, tombstone),
             Ask::Close { session } => {
                 self.sessions.remove(&session);
@@ -200,6 +201,13 @@ impl Store {
             }
         });
         Answer::Renewed(renewed.collect())
+    }
+
+    fn proclaim(&mut self, mark: &Mark, owner: Owner) -> Answer {
+        let Some(holder) = self.holder_mut(mark) else { return Answer::Proclaimed(false) };
+        holder.owner = owner;
+        self.changed(&mark.lock);
+        Answer::Proclaimed(true)
     }
 
     fn leave(&mut self, now: u64, mark: Mark, tombstone: Duration) -> Answer {

@@ -33,6 +33,11 @@ pub(super) enum Ask {
     Attend {
         claims: Vec<Mark>,
     },
+    /// Writes the holder's owner record again.
+    Proclaim {
+        mark: Mark,
+        owner: Owner,
+    },
     /// `tombstone` is how long a late enter of this claim must be refused.
     Leave {
         mark: Mark,
@@ -102,6 +107,8 @@ pub(super) enum Answer {
     NoLease,
     /// Which of the claims live on, in the order of the request.
     Renewed(Vec<bool>),
+    /// Whether the claim is the holder.
+    Proclaimed(bool),
     /// Whether the claim was there.
     Left(bool),
     Locks(Vec<Line>),

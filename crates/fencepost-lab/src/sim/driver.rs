@@ -8,8 +8,8 @@ use std::{
 };
 
 use fencepost::{
-    About, ForcedOut, Holder, LeaseKind, Level, Lineage, LockName, Status, Token,
-    driver::{Claim, Driver, Entered, Fail, Fut, Intent, Lease, Left, Operator, Renewed, Report},
+    About, ForcedOut, Holder, LeaseKind, Level, Lineage, LockName, Owner, Status, Token,
+    driver::{Claim, Driver, Entered, Fail, Fut, Intent, Lease, Left, Operator, Proclaimed, Renewed, Report},
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -384,6 +384,15 @@ impl Driver for SimDriver {
     }
 
     fn attend(&self, _claims: &[Arc<Claim>]) {}
+
+    /// The simulated server keeps no owner records: what it can answer is whether there is one to write.
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, _owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        Box::pin(async move {
+            let (lock, id) = (claim.lock().to_string(), claim.id().to_hex());
+            let holds = self.net.request(move |service, now| service.is_holder(&lock, &id, now)).await?;
+            Ok(if holds { Proclaimed::Written } else { Proclaimed::Lost })
+        })
+    }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {
         Box::pin(async move {

@@ -171,6 +171,13 @@ impl Service {
         self.lines.get(lock)?.first()?.token
     }
 
+    /// Whether this claim is the holder.
+    pub(super) fn is_holder(&mut self, lock: &str, id: &str, now: Duration) -> bool {
+        self.expire(now);
+        let holder = self.lines.get(lock).and_then(|line| line.first());
+        holder.is_some_and(|entry| entry.id == id && entry.token.is_some())
+    }
+
     /// How many stand in line behind the holder.
     pub(super) fn waiting(&mut self, lock: &str, now: Duration) -> usize {
         self.expire(now);

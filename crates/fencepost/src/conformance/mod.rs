@@ -18,6 +18,7 @@
 //! Cases judge by stamps that they take themselves, never by when something was scheduled: a busy machine makes them
 //! slower, not wrong. Each has a deadline of its own, so that a hang is a failure with a name.
 
+mod elections;
 mod exclusion;
 mod harness;
 mod limits;
@@ -125,6 +126,13 @@ cases! {
         inspect_shows_who_holds_and_who_waits: 5,
         list_finds_by_prefix_and_in_order: 5,
         observe_tells_changes: 5,
+    }
+    elections {
+        observers_are_told_what_a_leader_says: 10,
+        terms_are_ordered: 5,
+        a_former_leader_proclaims_nothing: 10,
+        a_candidates_lease_is_not_the_leaders: 15,
+        work_is_done_in_terms: 15,
     }
     limits {
         a_blocked_runtime_does_not_lose_the_lock: 10,

@@ -37,6 +37,8 @@ pub(crate) struct Want {
     /// How long the backend may fail to answer before that is an error.
     pub(crate) patience: Duration,
     pub(crate) label: Option<String>,
+    /// What a candidate tells those who observe.
+    pub(crate) value: Option<String>,
     pub(crate) floor: Option<Token>,
 }
 
@@ -60,7 +62,7 @@ pub(crate) async fn acquire(core: Arc<Core>, want: Want) -> Result<Guard, Error>
                 continue;
             }
         };
-        let owner = Owner::here(line.want.label.clone());
+        let owner = Owner { value: line.want.value.clone(), ..Owner::here(line.want.label.clone()) };
         let claim = line.core.claim(line.want.lock.clone(), owner, line.want.floor, lease);
         let ward = Ward::new(line.core.clone(), claim.clone());
         if let Some(token) = line.stand(&claim).await? {

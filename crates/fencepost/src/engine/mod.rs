@@ -6,6 +6,7 @@
 mod acquire;
 mod keepalive;
 mod offload;
+mod proclaim;
 mod reaper;
 mod system;
 mod verb;
@@ -32,6 +33,7 @@ use crate::{
 pub(crate) use acquire::{Want, acquire};
 pub(crate) use keepalive::Schedule;
 pub(crate) use offload::offload;
+pub(crate) use proclaim::proclaim;
 pub(crate) use reaper::{Reaper, Ward, release};
 pub use system::SystemHost;
 pub(crate) use verb::{to_its_end, verb};

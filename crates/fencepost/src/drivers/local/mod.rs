@@ -40,12 +40,13 @@ use self::{
 use crate::{
     connect::Url,
     driver::{
-        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, LeaseKind, Left, Level, Renewed,
-        Report,
+        About, Claim, Driver, Entered, Fail, Fut, Host, Intent, Lease, LeaseKind, Left, Level, Proclaimed,
+        Renewed, Report,
     },
     error::{Error, ErrorKind},
     guard::Guard,
     name::LockName,
+    owner::Owner,
     token::{Lineage, Token},
 };
 
@@ -250,6 +251,18 @@ impl Local {
         Ok(Some(if watching.is_some() { Told::ByEvents } else { Told::ByNobody }))
     }
 
+    /// Writes the holder's record again. No directory lock is needed: a holder's record is its own, and others read a record
+    /// until they have read the same twice.
+    fn tell(&self, seat: &mut Seat, owner: &Owner) -> Result<Proclaimed, Trouble> {
+        match &mut seat.ticket {
+            Some(ticket) if ticket.token.is_some() && !ticket.is_unlinked()? => {
+                ticket.proclaim(owner)?;
+                Ok(Proclaimed::Written)
+            }
+            _ => Ok(Proclaimed::Lost),
+        }
+    }
+
     /// Ends the claim's ticket.
     fn end(&self, seat: &mut Seat) -> Result<Left, Trouble> {
         // Not watched any more before it goes, so that our own removal is not told to us.
@@ -324,6 +337,12 @@ impl Driver for Local {
             // It may have gone before the watch was in place.
             verify(claim);
         }
+    }
+
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        Box::pin(
+            async move { claim.seat(|seat| self.tell(seat, owner)).map_err(|trouble| self.explain(trouble)) },
+        )
     }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {

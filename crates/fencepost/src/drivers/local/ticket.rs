@@ -30,8 +30,12 @@ use crate::{
 const WAITING: &str = "W";
 const HOLDING: &str = "H";
 
-/// No record is longer: a label has 255 bytes, a host name 64.
+/// No record is longer: a label has 255 bytes, a host name 64, a value 1024, and JSON at most doubles what has no control
+/// characters.
 const MAX_RECORD: usize = 4096;
+
+/// How often a record is read until it was the same twice.
+const READS: usize = 8;
 
 /// The name under which a ticket is prepared. One is enough: tickets are made under the directory lock.
 const DRAFT: &str = ".draft";
@@ -96,12 +100,22 @@ impl Ticket {
 
     /// Turns a waiting ticket into the holder's, under the directory lock.
     pub(super) fn promote(&mut self, token: Token, owner: &Owner) -> io::Result<()> {
-        let mut record = record(Some(token), owner);
-        // Padded to the old length, so that one write replaces the whole record.
-        record.resize(self.record_len.max(record.len()), b' ');
-        write_whole(&self.file, &record)?;
+        self.rewrite(record(Some(token), owner))?;
         self.token = Some(token);
         Ok(())
+    }
+
+    /// Writes a holder's record again, with the time at which it became the holder.
+    pub(super) fn proclaim(&mut self, owner: &Owner) -> io::Result<()> {
+        let since = read(&self.file).owner.map_or(owner.since_ms, |before| before.since_ms);
+        self.rewrite(record_of(self.token, &Owner { since_ms: since, ..owner.clone() }))
+    }
+
+    fn rewrite(&mut self, mut record: Vec<u8>) -> io::Result<()> {
+        // Padded to the old length, so that one write replaces the whole record.
+        record.resize(self.record_len.max(record.len()), b' ');
+        self.record_len = record.len();
+        write_whole(&self.file, &record)
     }
 
     /// A copy of the descriptor: the lock lives until the last copy is closed.
@@ -167,17 +181,18 @@ pub(super) fn write_whole(file: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// A record as of now: a holder's says since when it holds.
 fn record(token: Option<Token>, owner: &Owner) -> Vec<u8> {
-    let mut owner = owner.clone();
-    let (state, number) = match token {
-        None => (WAITING, 0),
-        Some(token) => {
-            owner.since_ms = wall_ms();
-            (HOLDING, token.get())
-        }
-    };
+    match token {
+        None => record_of(None, owner),
+        Some(_) => record_of(token, &Owner { since_ms: wall_ms(), ..owner.clone() }),
+    }
+}
+
+fn record_of(token: Option<Token>, owner: &Owner) -> Vec<u8> {
+    let (state, number) = token.map_or((WAITING, 0), |token| (HOLDING, token.get()));
     let mut bytes = format!("{state}{number:020}").into_bytes();
-    serde_json::to_writer(&mut bytes, &owner).expect("an owner is plain data");
+    serde_json::to_writer(&mut bytes, owner).expect("an owner is plain data");
     bytes.push(b'\n');
     bytes
 }
@@ -238,11 +253,28 @@ impl Seen {
     }
 
     pub(super) fn read(&self) -> Record {
-        let mut bytes = [0; MAX_RECORD];
-        // One that cannot be read says nothing.
-        let len = io::pread(&self.file, &mut bytes, 0).unwrap_or(0);
-        parse(&bytes[..len])
+        read(&self.file)
     }
+}
+
+/// What a ticket says. A leader writes its own again at any time, and a read beside a write may find half of each.
+fn read(file: impl AsFd) -> Record {
+    let mut found = bytes(&file);
+    for _ in 1..READS {
+        let before = std::mem::replace(&mut found, bytes(&file));
+        if found == before {
+            break;
+        }
+    }
+    parse(&found)
+}
+
+fn bytes(file: impl AsFd) -> Vec<u8> {
+    let mut bytes = vec![0; MAX_RECORD];
+    // One that cannot be read says nothing.
+    let len = io::pread(file, &mut bytes, 0).unwrap_or(0);
+    bytes.truncate(len);
+    bytes
 }
 
 #[cfg(test)]

@@ -27,16 +27,17 @@ use std::{
 use keys::Keys;
 use record::is_of;
 use routes::Routes;
-use scripts::{LEAVE, RENEW, WAKE};
+use scripts::{LEAVE, PROCLAIM, RENEW, WAKE};
 
 use crate::{
     claim::Claim,
     connect::Url,
-    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Renewed, Report},
+    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Renewed, Report},
     error::Error,
     host::{Fut, Host},
     lease::Lease,
-    redis::{Client, Command, Options, Reply, Transport},
+    owner::Owner,
+    redis::{Client, Command, Options, Reply, Transport, one},
     token::Lineage,
 };
 
@@ -189,6 +190,20 @@ impl Redis {
         Ok(())
     }
 
+    async fn tell(&self, claim: &Claim, owner: &Owner) -> Result<Proclaimed, Fail> {
+        let keys = self.keys(claim)?;
+        let owner = serde_json::to_string(owner).map_err(|e| Fail::Internal(e.to_string()))?;
+        let command = PROCLAIM.command(&[keys.lock()], &["proclaim", &claim.id().to_hex(), &owner]);
+        let caching = Command::new("CLIENT").arg("CACHING").arg("YES");
+        let before = Some(&caching).filter(|_| self.transport.tracks());
+        match one(PROCLAIM.run_all(&*self.transport, vec![command], before).await?)? {
+            Reply::Int(1) => Ok(Proclaimed::Written),
+            Reply::Int(0) => Ok(Proclaimed::Lost),
+            reply if reply.is_error("WRONGTYPE") => Ok(Proclaimed::Lost),
+            reply => Err(unexpected(&reply.ok()?)),
+        }
+    }
+
     async fn ask_to_leave(&self, claim: &Claim) -> Result<Left, Fail> {
         let keys = self.keys(claim)?;
         let (id, left) = (claim.id().to_hex(), keys.left(claim.id()));
@@ -311,6 +326,10 @@ impl Driver for Redis {
                 }
             }
         }));
+    }
+
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        Box::pin(self.tell(claim, owner))
     }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {

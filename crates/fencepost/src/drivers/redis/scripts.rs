@@ -21,6 +21,7 @@ pub(super) static WAKE: Script = Script::new(|| join(&[CLOCK, COMMON, include_st
 pub(super) static FORCE: Script =
     Script::new(|| join(&[CLOCK, MINT, COMMON, include_str!("scripts/force.lua")]));
 pub(super) static RENEW: Script = Script::new(|| Cow::Borrowed(include_str!("scripts/renew.lua")));
+pub(super) static PROCLAIM: Script = Script::new(|| Cow::Borrowed(include_str!("scripts/proclaim.lua")));
 pub(super) static LOOK: Script = Script::new(|| Cow::Borrowed(include_str!("scripts/look.lua")));
 
 fn join(parts: &[&str]) -> Cow<'static, str> {
