@@ -33,6 +33,13 @@ The command finds these in its environment:
   FENCEPOST_LOCK    FENCEPOST_TOKEN   FENCEPOST_LINEAGE
   FENCEPOST_BACKEND FENCEPOST_HANDLE";
 
+const ELECT_STATUS: &str = "\
+When the term is lost, or --max-hold is over, the command is stopped and stands for election
+again; it ends with the command, or when it is told to. Exit status and environment: as for
+`fencepost run`, with 76 only if the term was lost while it was told to end.
+
+An election is the lock of its name: `status` shows who leads, `watch` follows it.";
+
 const HOLD_EXAMPLE: &str = "\
 In a script:
   variables=$(fencepost hold --pid $$ orders/4821) || exit
@@ -70,6 +77,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Run a command while holding a lock
     Run(Defined<Run>),
+    /// Run a command as the leader of an election, for as long as it leads, and again whenever it is elected again
+    Elect(Defined<Elect>),
     /// Say whether the lock of the command that asks is still held: exit 0 if so, 76 if not
     Held(Defined<Held>),
     /// Hold a lock in the background for as long as a process lives
@@ -223,6 +232,16 @@ impl Run {
             }
         }
     }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = ELECT_STATUS)]
+pub(crate) struct Elect {
+    /// What those who observe the election are told while we lead, such as an address
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) value: Option<String>,
+    #[command(flatten)]
+    pub(crate) run: Run,
 }
 
 #[derive(Debug, Args)]

@@ -27,8 +27,12 @@ impl Events {
             (None, None) => None,
         };
         let history = run.history.as_deref().map(|path| append("--history", path)).transpose()?;
-        let claim = format!("{}-{}", std::process::id(), sys::now());
-        Ok(Self { events, history, lock: run.name.to_string(), claim })
+        Ok(Self { events, history, lock: run.name.to_string(), claim: claim() })
+    }
+
+    /// The same files for the next claim.
+    pub(crate) fn of_next_claim(&self) -> Self {
+        Self { claim: claim(), ..self.clone() }
     }
 
     pub(crate) fn waiting(&self) {
@@ -98,6 +102,11 @@ impl Events {
         }
         line(self.history.as_deref(), head, more);
     }
+}
+
+/// A name for one attempt to get the lock.
+fn claim() -> String {
+    format!("{}-{}", std::process::id(), sys::now())
 }
 
 fn append(flag: &str, path: &Path) -> Result<Arc<File>, String> {

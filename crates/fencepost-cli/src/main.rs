@@ -33,6 +33,7 @@ fn perform(cli: &Cli) -> u8 {
     let global = &cli.global;
     match &cli.command {
         Command::Run(args) => job::run(global, args),
+        Command::Elect(args) => job::elect(global, args),
         Command::Held(args) => held::held(args),
         Command::Hold(args) => hold::hold(global, args),
         Command::Release(args) => hold::release(args),

@@ -51,11 +51,21 @@ pub(crate) fn kill(pid: i32, signal: i32) -> nix::Result<()> {
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Gives this process the best place among those that want to run. Only root and those with the right to may.
+/// Gives this process the best place among those that want to run, and answers the one it had. Only root and those with the
+/// right to may.
+#[allow(unsafe_code, reason = "nix does not wrap getpriority")]
+pub(crate) fn hurry() -> i32 {
+    // SAFETY: the call takes integers.
+    let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    set_priority(-20);
+    before
+}
+
+/// Gives this process such a place, if it may have it.
 #[allow(unsafe_code, reason = "nix does not wrap setpriority")]
-pub(crate) fn hurry() {
+pub(crate) fn set_priority(nice: i32) {
     // SAFETY: the call takes integers; without the right to, it changes nothing.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
 /// How many columns the terminal at stdout has, if it is one and says so.

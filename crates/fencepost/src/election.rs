@@ -70,7 +70,7 @@ impl Election {
     /// What the candidate tells those who observe once it leads, such as its address: at most 1024 bytes without control
     /// characters. [`Leadership::proclaim`] changes it.
     pub fn value(self, value: impl Into<String>) -> Self {
-        self.with(|lock| lock.value(value.into()))
+        self.with(|lock| lock.value(value))
     }
 
     /// A number that the term must exceed; as [`Lock::floor`](crate::Lock::floor).

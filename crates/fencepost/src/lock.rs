@@ -76,9 +76,10 @@ impl Lock {
         self
     }
 
-    /// What an election's candidate tells those who observe it.
-    pub(crate) fn value(mut self, value: String) -> Self {
-        self.value = Some(value);
+    /// What those who observe the lock are told of its holder, such as an address: at most 1024 bytes without control
+    /// characters. It stands in the owner record; an [`Election`](crate::Election) uses it.
+    pub fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = Some(value.into());
         self
     }
 

@@ -1,4 +1,4 @@
-//! `fencepost run`: a command under a lock.
+//! `fencepost run`: a command under a lock; `fencepost elect`: the same, in each term of an office.
 
 use std::{
     ffi::OsString,
@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use fencepost::{Changes, Error, ErrorKind, Guard, Hold, Locker, State, SystemHost, driver::Host};
+use fencepost::{Changes, Error, ErrorKind, Guard, Hold, Lock, Locker, State, SystemHost, driver::Host};
 
 use super::{COURTESY, close, connected, lock, not_taken, take, within};
 use crate::{
-    args::{Global, Run},
+    args::{Elect, Global, Run},
     backend::Backend,
     duration,
     events::Events,
@@ -23,7 +23,24 @@ use crate::{
     run::{Change, Kept, Outcome, Plan, Start, Supervisor, Waited, block_on, supervised},
 };
 
+/// A candidate that has led once waits as long as it takes for a backend that does not answer: that is how most terms end.
+const PATIENCE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 pub(crate) fn run(global: &Global, run: &Run) -> u8 {
+    perform(global, run, None)
+}
+
+pub(crate) fn elect(global: &Global, elect: &Elect) -> u8 {
+    perform(global, &elect.run, Some(Candidate { value: elect.value.as_deref() }))
+}
+
+/// One who stands for election again after a term.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    value: Option<&'a str>,
+}
+
+fn perform(global: &Global, run: &Run, candidate: Option<Candidate<'_>>) -> u8 {
     let grace = match run.grace() {
         Ok(grace) => grace,
         Err(why) => return report::fail(exit::USAGE, why),
@@ -41,8 +58,9 @@ pub(crate) fn run(global: &Global, run: &Run) -> u8 {
         guardian: backend.expires() || run.close_fd,
         grace,
         max_hold: run.max_hold,
+        terms: candidate.is_some(),
     };
-    let job = Job { global, run, backend, events };
+    let mut job = Job { global, run, candidate, backend, events };
     supervised(plan, |supervisor| job.under_lock(supervisor).unwrap_or_else(broken)).unwrap_or_else(broken)
 }
 
@@ -53,13 +71,14 @@ fn broken(error: std::io::Error) -> u8 {
 struct Job<'a> {
     global: &'a Global,
     run: &'a Run,
+    candidate: Option<Candidate<'a>>,
     backend: Backend,
     events: Events,
 }
 
 impl Job<'_> {
-    /// Takes the lock, runs the command, gives the lock back.
-    fn under_lock(&self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
+    /// Takes the lock, runs the command, gives the lock back; in each term, if there may be several.
+    fn under_lock(&mut self, supervisor: &mut Supervisor) -> std::io::Result<u8> {
         let wanted = &self.run.wanted;
         let connecting = connected(&self.backend, supervisor.host(), self.global, wanted);
         let locker = match supervisor.wait_for(connecting)? {
@@ -67,23 +86,37 @@ impl Job<'_> {
             Waited::Done(Err(code)) => return Ok(code),
             Waited::Done(Ok(locker)) => locker,
         };
-        self.events.waiting();
-        let wanted_lock = lock(&locker, self.run.name.as_str(), wanted);
-        let taking = live(&locker, &self.run.name, self.global.quiet, take(&wanted_lock, wanted));
-        let guard = match supervisor.wait_for(taking)? {
-            Waited::Done(Ok(guard)) => guard,
-            Waited::Done(Err(error)) => {
-                let code = self.not_acquired(&error, &locker.about().backend);
-                close(locker, COURTESY)?;
+        let mut wanted_lock = self.wanted_lock(&locker);
+        loop {
+            self.events.waiting();
+            let taking = live(&locker, &self.run.name, self.global.quiet, take(&wanted_lock, wanted));
+            let guard = match supervisor.wait_for(taking)? {
+                Waited::Done(Ok(guard)) => guard,
+                Waited::Done(Err(error)) => {
+                    let code = self.not_acquired(&error, &locker.about().backend);
+                    close(locker, COURTESY)?;
+                    return Ok(code);
+                }
+                Waited::Interrupted(signal) => {
+                    self.events.not_acquired("interrupted", "timeout");
+                    close(locker, COURTESY)?;
+                    return Ok(exit::of_signal(signal));
+                }
+            };
+            if let Some(code) = self.with(supervisor, &locker, guard)? {
                 return Ok(code);
             }
-            Waited::Interrupted(signal) => {
-                self.events.not_acquired("interrupted", "timeout");
-                close(locker, COURTESY)?;
-                return Ok(exit::of_signal(signal));
-            }
-        };
-        self.with(supervisor, &locker, guard)
+            self.events = self.events.of_next_claim();
+            wanted_lock = wanted_lock.patience(PATIENCE);
+        }
+    }
+
+    fn wanted_lock(&self, locker: &Locker) -> Lock {
+        let lock = lock(locker, self.run.name.as_str(), &self.run.wanted);
+        match self.candidate.and_then(|candidate| candidate.value) {
+            Some(value) => lock.value(value),
+            None => lock,
+        }
     }
 
     fn not_acquired(&self, error: &Error, at: &str) -> u8 {
@@ -92,7 +125,13 @@ impl Job<'_> {
         not_taken(error, self.run.name.as_str(), at, self.global, &self.run.wanted)
     }
 
-    fn with(&self, supervisor: &mut Supervisor, locker: &Locker, guard: Guard) -> std::io::Result<u8> {
+    /// Runs the command; answers the exit status of the whole, or nothing if another term is to follow.
+    fn with(
+        &self,
+        supervisor: &mut Supervisor,
+        locker: &Locker,
+        guard: Guard,
+    ) -> std::io::Result<Option<u8>> {
         // Before anything that takes time: a loss that came earlier than the subscription would be told to nobody.
         let changes = guard.changes();
         let (host, granted) = (SystemHost, guard.now());
@@ -119,7 +158,11 @@ impl Job<'_> {
         if let Some(handle) = &held.handle {
             handle.remove();
         }
-        if let Some(message) = outcome.message(&self.run.argv[0].to_string_lossy()) {
+        let again = supervisor.may_run_again(&outcome);
+        if let Some(mut message) = outcome.message(&self.run.argv[0].to_string_lossy()) {
+            if again {
+                message += "; standing for election again";
+            }
             report::note(message);
         }
         let limit = match outcome {
@@ -127,8 +170,11 @@ impl Job<'_> {
             _ => self.run.wanted.connect_timeout,
         };
         let code = self.release(guard, &outcome, limit)?;
+        if again {
+            return Ok(None);
+        }
         close(locker.clone(), limit)?;
-        Ok(code)
+        Ok(Some(code))
     }
 
     /// On `local:` the command keeps the lock by inheriting it. Told otherwise, the guardian keeps it: it must not end

@@ -114,6 +114,9 @@ fn holder_text(holder: &Holder, lease: LeaseKind) -> String {
         Some(owner) => format!("{owner} for {}", ago(owner)),
         None => "somebody who left no record".into(),
     };
+    if let Some(value) = holder.owner.as_ref().and_then(|owner| owner.value.as_ref()) {
+        text += &format!(", value {value:?}");
+    }
     if let Some(token) = holder.token {
         text += &format!(", token {token}");
     }
@@ -143,7 +146,7 @@ fn as_value(status: &Status, backend: &str) -> Value {
 
 fn owner_value(owner: &Owner) -> Value {
     let since = humantime::format_rfc3339_millis(owner.since()).to_string();
-    json!({ "host": owner.host, "pid": owner.pid, "label": owner.label, "since": since })
+    json!({ "host": owner.host, "pid": owner.pid, "label": owner.label, "value": owner.value, "since": since })
 }
 
 /// For how long somebody has held or waited.

@@ -7,7 +7,8 @@
 //!    came of it, is dead, because a subreaper's descendants never leave it.
 //! 4. Where it may, it runs before everything else: a busy machine must not let a job outlive its lease.
 //! 5. Were it itself stopped, its parent continues it; and should that be dead, the kernel does (parent-death signal).
-//! 6. Where the lock is one that a descriptor keeps and the job is not to have that, the guardian has it until then.
+//! 6. It serves one job, or, if more are to come, one after the other: the next starts when nothing of the last is left.
+//! 7. Where the lock is one that a descriptor keeps and the job is not to have that, the guardian has it until then.
 //!
 //! It reads no signal but SIGCHLD, opens no files, and must never talk to a backend.
 
@@ -102,20 +103,28 @@ fn serve(launch: &Launch, supervisor: &Channel) -> io::Result<()> {
     }
     set_child_subreaper(true)?;
     set_pdeathsig(Signal::SIGCONT)?;
-    let Some((order, passed)) = await_start(supervisor)? else { return Ok(()) };
-    let (inherited, kept) = if order.inherits { (passed, None) } else { (None, passed) };
-    match start(launch, order, inherited) {
-        Ok(keeper) => {
-            // After the start: the job keeps the priority that it was given.
-            sys::hurry();
-            keep(keeper, supervisor, kept)
+    while let Some((order, passed)) = await_start(supervisor)? {
+        let (inherited, kept) = if order.inherits { (passed, None) } else { (None, passed) };
+        match start(launch, order, inherited) {
+            Ok(keeper) => {
+                if !launch.terms {
+                    sys::let_go_of_stdio()?;
+                }
+                // After the start: the job keeps the priority that it was given, and so does the next.
+                let usual = sys::hurry();
+                keep(keeper, supervisor, kept)?;
+                sys::set_priority(usual);
+            }
+            Err(event) => {
+                drop(kept);
+                tell(supervisor, event);
+            }
         }
-        Err(event) => {
-            drop(kept);
-            tell(supervisor, event);
-            Ok(())
+        if !launch.terms {
+            break;
         }
     }
+    Ok(())
 }
 
 /// Starts the job, or says why it does not run.
@@ -142,7 +151,6 @@ fn await_start(supervisor: &Channel) -> io::Result<Option<(Order, Option<OwnedFd
 
 /// Keeps the job, and `lock`, a descriptor that ends the lock when it is closed, until nothing of it is left to end.
 fn keep(mut keeper: Keeper, supervisor: &Channel, mut lock: Option<OwnedFd>) -> io::Result<()> {
-    sys::let_go_of_stdio()?;
     tell(supervisor, Event::Started { pid: keeper.pid() });
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
@@ -198,7 +206,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let ran = directory.path().join("ran");
         let argv = vec!["touch".into(), ran.clone().into()];
-        let launch = Launch { argv, own_group: false, grace: 0, inherited: Inherited::nothing() };
+        let launch =
+            Launch { argv, own_group: false, grace: 0, terms: false, inherited: Inherited::nothing() };
         let deadline = Some(sys::now());
         let order =
             Order { env: Vec::new(), deadline, until: None, dies_with_parent: false, inherits: false };

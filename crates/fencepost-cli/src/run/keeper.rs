@@ -28,6 +28,8 @@ pub(crate) struct Launch {
     /// Whether the job gets a process group of its own: everywhere but on a terminal.
     pub(crate) own_group: bool,
     pub(crate) grace: u64,
+    /// Whether a job that had to be stopped may be started again, with the same stdin and stdout.
+    pub(crate) terms: bool,
     pub(crate) inherited: Inherited,
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     /// The time between TERM and KILL.
     pub(crate) grace: Duration,
     pub(crate) max_hold: Option<Duration>,
+    /// Whether the command may be run again, in a later term, after it had to be stopped.
+    pub(crate) terms: bool,
 }
 
 /// What the command gets once the lock is held.
@@ -131,7 +133,8 @@ pub(crate) fn supervised(plan: Plan, body: impl FnOnce(&mut Supervisor) -> u8) -
     // that counts its descendants as the job nor the one that catches the guardian's orphans may be their parent.
     let strangers = sys::has_children();
     let guarded = plan.guardian || plan.max_hold.is_some() || strangers;
-    let launch = Launch { argv: plan.argv, own_group: !terminal, grace: nanoseconds(plan.grace), inherited };
+    let (argv, terms, grace) = (plan.argv, plan.terms, nanoseconds(plan.grace));
+    let launch = Launch { argv, own_group: !terminal, grace, terms, inherited };
     let max_hold = plan.max_hold.map(nanoseconds);
     let relayed = strangers || (guarded && terminal);
     if !relayed {

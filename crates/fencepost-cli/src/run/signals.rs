@@ -34,6 +34,11 @@ impl Signal {
             && !sys::ignores(self.number)
     }
 
+    /// Whether it asks a running job to end, and us with it. A hang-up does not: daemons read their configuration again.
+    pub(crate) fn ends(self) -> bool {
+        [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&self.number)
+    }
+
     /// Whether it stops a process that does nothing about it.
     pub(crate) fn stops(self) -> bool {
         [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&self.number)

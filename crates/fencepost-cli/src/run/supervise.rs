@@ -15,6 +15,7 @@ use super::Waited;
 use super::guardian::Guardian;
 use super::keeper::Launch;
 use super::late::LateHost;
+use super::outcome::Outcome;
 use super::relay::{Relay, Report, Request};
 use super::signals::{Signal, Signals, take_signal};
 use super::wake::{Alarm, FdWaker, wait_readable};
@@ -30,6 +31,10 @@ pub(crate) struct Supervisor {
     pub(super) guardian: Option<Guardian>,
     /// The signal that ended the job, or the wait for it.
     pub(super) fate: Option<i32>,
+    /// Whether no other job may follow: we were told to end, or what watches over jobs is not to be relied on any more.
+    pub(super) is_last: bool,
+    /// Requests to the relay that it did not answer yet.
+    pub(super) asked: u32,
     relay: Option<Relay>,
     signals: Signals,
     alarm: Alarm,
@@ -66,6 +71,8 @@ impl Supervisor {
             max_hold,
             guardian,
             fate: None,
+            is_last: false,
+            asked: 0,
             relay,
             signals,
             alarm,
@@ -94,6 +101,11 @@ impl Supervisor {
             }
             self.wait(None, None)?;
         }
+    }
+
+    /// Whether the command, which had to be stopped, may be started once more when the lock is held again.
+    pub(crate) fn may_run_again(&self, outcome: &Outcome) -> bool {
+        self.launch.terms && !self.is_last && matches!(outcome, Outcome::Lost | Outcome::MaxHold)
     }
 
     /// Ends the process with the exit status of the whole, or by SIGINT where that is what the shell has to see.
@@ -153,9 +165,15 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Asks the relay whether it runs, and says whether there will be an answer.
-    pub(super) fn ask_relay(&self) -> bool {
-        self.relay.as_ref().is_some_and(|relay| relay.channel.send(&Request::Go, None).is_ok())
+    /// Asks the relay, if there is one, whether it runs.
+    pub(super) fn ask_relay(&mut self) {
+        let relay = self.relay.as_ref();
+        self.asked += u32::from(relay.is_some_and(|relay| relay.channel.send(&Request::Go, None).is_ok()));
+    }
+
+    /// Takes note of an answer of the relay's.
+    pub(super) fn answered(&mut self) {
+        self.asked = self.asked.saturating_sub(1);
     }
 
     /// Gives the terminal back, as the signal would without us. What renews the lock is not stopped by this: either

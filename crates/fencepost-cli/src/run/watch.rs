@@ -26,7 +26,7 @@ use super::{Change, Hold, Kept, Start};
 use crate::sys;
 
 impl Supervisor {
-    /// Runs the job for as long as the lock is held. Once only: a guardian serves one job.
+    /// Runs the job for as long as the lock is held. Again only if [`Supervisor::may_run_again`] says so.
     ///
     /// Release the lock with [`super::block_on`] after that: the Ctrl-C that ended the job may not be read yet.
     pub(crate) fn run(&mut self, start: Start, hold: &mut impl Hold) -> Outcome {
@@ -36,7 +36,6 @@ impl Supervisor {
             deadline: hold.deadline(),
             until: self.max_hold.map(|limit| sys::now().saturating_add(limit)),
             lost: false,
-            asked: 0,
             supervisor: self,
             hold,
         };
@@ -60,8 +59,6 @@ struct Watch<'a, H> {
     deadline: Option<u64>,
     until: Option<u64>,
     lost: bool,
-    /// Requests to the relay that it did not answer yet.
-    asked: u32,
 }
 
 impl<'a, H: Hold> Watch<'a, H> {
@@ -82,9 +79,15 @@ impl<'a, H: Hold> Watch<'a, H> {
                     News::Signal(signal) if signal.number == libc::SIGCHLD => {}
                     // The job has it already. One that came while it was being started it may have missed.
                     News::Signal(signal) if self.supervisor.terminal && started && signal.by_terminal() => {}
-                    News::Signal(signal) => job.signal(signal.number),
-                    News::RelayGone => job.stop(sys::now()),
-                    News::Going => {}
+                    News::Signal(signal) => {
+                        self.supervisor.is_last |= signal.ends();
+                        job.signal(signal.number);
+                    }
+                    News::RelayGone => {
+                        self.supervisor.is_last = true;
+                        job.stop(sys::now());
+                    }
+                    News::Going => self.supervisor.answered(),
                 }
             }
             while let Some(happening) = job.next(sys::now())? {
@@ -94,6 +97,8 @@ impl<'a, H: Hold> Watch<'a, H> {
                     Happening::Event(Event::Continued) => self.supervisor.resume(),
                     last => {
                         self.follow_hold(&mut job);
+                        let stopped = matches!(last, Happening::Event(Event::Ended { cause, .. }) if cause != Cause::Itself);
+                        self.supervisor.is_last |= !stopped;
                         return Ok(conclude(last, self.lost));
                     }
                 }
@@ -104,7 +109,7 @@ impl<'a, H: Hold> Watch<'a, H> {
 
     /// Waits until the job may start; answers an outcome if it must not any more.
     fn until_ready(&mut self) -> io::Result<Option<Outcome>> {
-        self.ask_relay();
+        self.supervisor.ask_relay();
         loop {
             while let Some(change) = self.next_change() {
                 match change {
@@ -125,21 +130,17 @@ impl<'a, H: Hold> Watch<'a, H> {
                     return Ok(Some(Outcome::Interrupted(signal)));
                 }
                 match news {
-                    News::Going => self.asked -= 1,
+                    News::Going => self.supervisor.answered(),
                     // An answer to an earlier question may have been given before the relay stopped.
-                    News::Signal(signal) if signal.stops() => self.ask_relay(),
+                    News::Signal(signal) if signal.stops() => self.supervisor.ask_relay(),
                     _ => {}
                 }
             }
-            if self.asked == 0 {
+            if self.supervisor.asked == 0 {
                 return Ok(None);
             }
             self.supervisor.wait(None, self.until.into_iter().chain(self.deadline).min())?;
         }
-    }
-
-    fn ask_relay(&mut self) {
-        self.asked += u32::from(self.supervisor.ask_relay());
     }
 
     fn start(&self, start: Start) -> io::Result<Job<'a>> {
@@ -159,7 +160,9 @@ impl<'a, H: Hold> Watch<'a, H> {
                     Kept::ByGuardian(_) => None,
                 });
                 let keeper = Keeper::start(launch, order, inherited)?;
-                sys::let_go_of_stdio()?;
+                if !launch.terms {
+                    sys::let_go_of_stdio()?;
+                }
                 Ok(Job::Ours(keeper))
             }
         }

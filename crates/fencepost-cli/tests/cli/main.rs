@@ -15,6 +15,7 @@ mod worker;
 
 mod backend;
 mod config;
+mod elect;
 mod events;
 mod foreign;
 mod gate;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
             stall::measure();
             let trials = [
                 config::trials(),
+                elect::trials(),
                 events::trials(),
                 gate::trials(),
                 foreign::trials(),

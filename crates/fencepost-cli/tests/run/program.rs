@@ -31,6 +31,7 @@ pub(crate) fn main(arguments: Vec<String>) -> ExitCode {
         guardian: script.contains_key("ttl"),
         grace: Duration::from_millis(*script.get("grace").unwrap_or(&200)),
         max_hold: script.get("max").map(|&max| Duration::from_millis(max)),
+        terms: false,
     };
     note("caller", std::process::id());
     match run::supervised(plan, |supervisor| supervise(supervisor, &script, inherit)) {
