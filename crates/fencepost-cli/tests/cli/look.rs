@@ -75,7 +75,7 @@ fn shape() {
             (&holder["owner"], first.pid(), json!("job")),
             (&status["waiters"][0], waiter.pid(), Value::Null),
         ] {
-            assert_eq!(keys(owner), ["host", "label", "pid", "since"]);
+            assert_eq!(keys(owner), ["host", "label", "pid", "since", "value"]);
             assert_eq!((&owner["pid"], &owner["label"]), (&pid.into(), &label));
             let since = owner["since"].as_str().expect("a time");
             assert!(since.len() == 24 && since.ends_with('Z'), "{since}");
