@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::Write, path::Path, sync::Arc, time::SystemTime};
 
-use fencepost::{Hold, Moment, State, Token};
+use fencepost::{Guard, Hold, Moment, State};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde_json::{Map, Value, json};
 
@@ -40,9 +40,13 @@ impl Events {
         self.moment("acquire", "invoke", json!({}));
     }
 
-    pub(crate) fn acquired(&self, token: Token, deadline: Option<Moment>) {
-        self.event("acquired", json!({ "token": token, "left_ms": left_ms(deadline) }));
-        let deadline = deadline.map(Moment::as_nanos);
+    pub(crate) fn acquired(&self, guard: &Guard) {
+        let (token, ttl) = (guard.token(), guard.ttl().map(|ttl| ttl.as_millis() as u64));
+        self.event(
+            "acquired",
+            json!({ "token": token, "left_ms": left_ms(guard.deadline()), "ttl_ms": ttl }),
+        );
+        let deadline = guard.deadline().map(Moment::as_nanos);
         self.moment("acquire", "return", json!({ "outcome": "ok", "token": token, "deadline_ns": deadline }));
     }
 

@@ -1,6 +1,6 @@
 //! The guard: proof of a held lock, with its token, its deadline and its loss signal.
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -51,6 +51,12 @@ impl Guard {
     /// The moment after which the lock must be assumed gone unless a renewal moves it; `None` where nothing expires.
     pub fn deadline(&self) -> Option<Moment> {
         self.claim().hold().deadline
+    }
+
+    /// The length of the lease that the backend granted, which may differ from the one that was asked for: etcd counts whole
+    /// seconds, ZooKeeper has limits of its own. `None` where nothing expires.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.claim().lease().term()
     }
 
     /// The host's present moment, to compare with [`deadline`](Guard::deadline).

@@ -24,7 +24,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{COURTESY, close, connected, is_ready, lock, not_taken, poll_beside, take};
+use super::{COURTESY, close, connected, is_ready, lock, not_taken, poll_beside, show, take};
 use crate::{
     args::{Global, Hold, Release},
     backend::Backend,
@@ -123,6 +123,7 @@ impl Keeper<'_> {
                 return self.failed(report::fail(exit::NOT_ACQUIRED, text));
             }
         };
+        show(&guard, &locker.about().backend, self.global, &self.args.wanted);
         let mut handle = match HandleFile::publish(&guard, &locker.about().backend) {
             Ok(handle) => handle,
             Err(error) => {

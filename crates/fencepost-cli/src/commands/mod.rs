@@ -68,6 +68,20 @@ async fn connected(
     }
 }
 
+/// What to tell of a lock that was taken. A lease that is longer than was asked for is no news to everybody; a shorter one
+/// leaves less time than was planned with.
+fn show(guard: &Guard, backend: &str, global: &Global, wanted: &Wanted) {
+    let ttl = guard.ttl().map(|ttl| format!(" ttl={}", duration::exact(ttl))).unwrap_or_default();
+    if global.verbose {
+        report::note(format_args!("lock={} token={}{ttl} backend={backend}", guard.lock(), guard.token()));
+    } else if !global.quiet && guard.ttl().is_some_and(|ttl| ttl < wanted.ttl) {
+        let asked = duration::exact(wanted.ttl);
+        report::note(format_args!(
+            "the backend granted a shorter lease than --ttl {asked}:{ttl} backend={backend}"
+        ));
+    }
+}
+
 /// How long to wait for a backend of which nothing is wanted any more: what is left there ends with its lease.
 const COURTESY: Duration = Duration::from_secs(1);
 

@@ -10,7 +10,7 @@ use std::{
 
 use fencepost::{Changes, Error, ErrorKind, Guard, Hold, Lock, Locker, State, SystemHost, driver::Host};
 
-use super::{COURTESY, close, connected, lock, not_taken, take, within};
+use super::{COURTESY, close, connected, lock, not_taken, show, take, within};
 use crate::{
     args::{Elect, Global, Run},
     backend::Backend,
@@ -136,10 +136,8 @@ impl Job<'_> {
         let changes = guard.changes();
         let (host, granted) = (SystemHost, guard.now());
         let backend = &locker.about().backend;
-        self.events.acquired(guard.token(), guard.deadline());
-        if self.global.verbose {
-            report::note(format_args!("lock={} token={} backend={backend}", guard.lock(), guard.token()));
-        }
+        self.events.acquired(&guard);
+        show(&guard, backend, self.global, &self.run.wanted);
         let handle = match HandleFile::publish(&guard, backend) {
             Ok(handle) => Some(handle),
             Err(error) => {
