@@ -11,6 +11,10 @@ use crate::{
 
 /// The schemes that this build has.
 pub const SCHEMES: &[&str] = &[
+    #[cfg(feature = "etcd")]
+    "etcd",
+    #[cfg(feature = "etcd")]
+    "etcds",
     #[cfg(feature = "local")]
     "local",
     #[cfg(feature = "redis")]
@@ -20,7 +24,8 @@ pub const SCHEMES: &[&str] = &[
 ];
 
 /// Every scheme that Fencepost knows, with the feature that compiles it in.
-const KNOWN: &[(&str, &str)] = &[("local", "local"), ("redis", "redis"), ("rediss", "redis")];
+const KNOWN: &[(&str, &str)] =
+    &[("etcd", "etcd"), ("etcds", "etcd"), ("local", "local"), ("redis", "redis"), ("rediss", "redis")];
 
 /// The driver for the backend that `url` names, to be wrapped, simulated or tested;
 /// [`Locker::connect`](crate::Locker::connect) is the way to use one.
@@ -35,6 +40,8 @@ const KNOWN: &[(&str, &str)] = &[("local", "local"), ("redis", "redis"), ("redis
 pub async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, Error> {
     let url: Url = url.parse()?;
     match url.scheme.as_str() {
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => crate::drivers::etcd::connect(url, host).await,
         #[cfg(feature = "local")]
         "local" => crate::drivers::local::connect(url, host),
         #[cfg(feature = "redis")]

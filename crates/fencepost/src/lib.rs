@@ -43,6 +43,8 @@ pub mod blocking;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod driver;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod gate;
 #[cfg(feature = "local")]
 pub mod local;

@@ -76,10 +76,13 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Connects to `address`, which messages call `name`.
+///
+/// `alpn` is what to call the protocol in the handshake, where its servers want it named.
 pub(crate) async fn connect(
     address: &Address,
     tls: Option<&Tls>,
     name: &str,
+    alpn: Option<&[u8]>,
 ) -> Result<Box<dyn Stream>, Fail> {
     let unreached = |error: io::Error| Fail::Unavailable(format!("cannot reach {name}: {error}"));
     // Read before anything is sent: what is wrong with them no retry mends.
@@ -88,10 +91,13 @@ pub(crate) async fn connect(
     patience(&socket).map_err(unreached)?;
     match tls {
         None => Ok(Box::new(socket)),
-        Some((config, peer)) => match TlsConnector::from(Arc::new(config)).connect(peer, socket).await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(refused(name, &error)),
-        },
+        Some((mut config, peer)) => {
+            config.alpn_protocols = alpn.map(<[u8]>::to_vec).into_iter().collect();
+            match TlsConnector::from(Arc::new(config)).connect(peer, socket).await {
+                Ok(stream) => Ok(Box::new(stream)),
+                Err(error) => Err(refused(name, &error)),
+            }
+        }
     }
 }
 

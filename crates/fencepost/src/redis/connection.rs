@@ -75,7 +75,7 @@ impl Connection {
         ear: &Ear,
         protocol: ProtocolVersion,
     ) -> Result<(Self, Fut<'static, ()>), Opening> {
-        let stream = net::connect(&options.address, options.tls.as_ref(), &options.name())
+        let stream = net::connect(&options.address, options.tls.as_ref(), &options.name(), None)
             .await
             .map_err(Opening::Failed)?;
         let mut info = RedisConnectionInfo::default()
