@@ -1,4 +1,6 @@
-//! A Redis transport that loses, delays and repeats single requests, which no proxy can do to a stream of many.
+//! Transports that lose, delay and repeat single requests, which no proxy can do to a stream of many: here Redis's.
+
+pub mod etcd;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -34,9 +36,10 @@ impl Faults {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((verb.to_owned(), fault));
     }
 
-    fn take(&self, commands: &[Command]) -> Option<Fault> {
+    /// The fault that a request meets, if it is of a verb for which one is to come.
+    fn take(&self, is_of: impl Fn(&str) -> bool) -> Option<Fault> {
         let mut armed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let hit = armed.iter().position(|(verb, _)| commands.iter().any(|command| is_of(command, verb)))?;
+        let hit = armed.iter().position(|(verb, _)| is_of(verb))?;
         Some(armed.remove(hit).1)
     }
 }
@@ -66,7 +69,7 @@ fn is_of(command: &Command, verb: &str) -> bool {
 
 impl Transport for Faulty {
     fn send(&self, commands: Vec<Command>) -> Fut<'_, Result<Vec<Reply>, Fail>> {
-        match self.faults.take(&commands) {
+        match self.faults.take(|verb| commands.iter().any(|command| is_of(command, verb))) {
             None => self.inner.send(commands),
             Some(Fault::LoseRequest) => Box::pin(std::future::pending()),
             Some(Fault::LoseReply) => Box::pin(async move {

@@ -5,6 +5,7 @@
 #[cfg(feature = "certificates")]
 pub mod certificates;
 mod clock;
+pub mod etcd;
 mod family;
 mod nobody;
 pub mod peers;

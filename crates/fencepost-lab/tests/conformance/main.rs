@@ -3,6 +3,7 @@
 //! A case that a backend cannot be asked for is shown as ignored, with the reason; so is a driver whose server is not
 //! installed, unless the environment variable `CI` is set, where that is an error.
 
+mod etcd;
 mod holder;
 mod leased;
 mod local;
@@ -29,6 +30,7 @@ struct Driver {
 }
 
 const DRIVERS: &[Driver] = &[
+    Driver { name: "etcd", fresh: etcd::fresh },
     Driver { name: "leased/claim", fresh: || leased::fresh(Terms::Claim) },
     Driver { name: "leased/session", fresh: || leased::fresh(Terms::Session) },
     Driver { name: "local", fresh: local::fresh },
