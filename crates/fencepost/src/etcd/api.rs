@@ -184,3 +184,12 @@ pub(crate) fn compare(key: &[u8], range_end: &[u8], created: i64) -> Compare {
         range_end: range_end.to_vec(),
     }
 }
+
+/// Whether the key was last written at this revision.
+pub(crate) fn unchanged(key: &[u8], changed: i64) -> Compare {
+    Compare {
+        target: CompareTarget::Mod.into(),
+        with: Some(CompareWith::ModRevision(changed)),
+        ..compare(key, &[], 0)
+    }
+}

@@ -26,7 +26,7 @@ pub use transport::{Call, Events, Transport};
 
 pub use crate::net::Tls;
 pub(crate) use {
-    api::{Alive, Api, compare, delete, first_by_creation, last_by_creation, put, range},
+    api::{Alive, Api, compare, delete, first_by_creation, last_by_creation, put, range, unchanged},
     proto::{
         Compare, Event, EventType, KeyValue, RangeRequest, Response, TxnRequest, TxnResponse, WatchAsk,
         WatchCancel, WatchCreate, WatchFilter, WatchRequest, WatchResponse,

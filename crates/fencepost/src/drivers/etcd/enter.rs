@@ -25,6 +25,8 @@ pub(super) struct Seat {
     pub(super) created: Option<i64>,
     /// The revision at which the key was last known to be there.
     pub(super) seen: i64,
+    /// The revision at which the record was last written, if it was written again.
+    pub(super) changed: Option<i64>,
     /// The key before it, which is watched.
     pub(super) ahead: Option<Vec<u8>>,
     /// Its own watch has fallen behind what the server remembers: it must be looked at.

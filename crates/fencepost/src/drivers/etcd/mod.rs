@@ -15,6 +15,7 @@
 mod enter;
 mod keys;
 mod operate;
+mod proclaim;
 mod record;
 mod watch;
 
@@ -30,13 +31,14 @@ use watch::{Ear, Watches};
 use crate::{
     claim::Claim,
     connect::Url,
-    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Renewed, Report},
+    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Renewed, Report},
     error::Error,
     etcd::{
         Alive, Api, Client, Options, Transport, TxnRequest, compare, delete, first_by_creation, put, range,
     },
     host::{Fut, Host},
     lease::Lease,
+    owner::Owner,
     token::Lineage,
 };
 
@@ -246,6 +248,10 @@ impl Driver for Etcd {
             self.watches.add(&self.keys.of(claim), claim.seat(|seat: &mut Seat| seat.seen), Ear::own(claim));
         }
         self.watches.open();
+    }
+
+    fn proclaim<'a>(&'a self, claim: &'a Arc<Claim>, owner: &'a Owner) -> Fut<'a, Result<Proclaimed, Fail>> {
+        Box::pin(self.tell(claim, owner))
     }
 
     fn leave<'a>(&'a self, claim: &'a Arc<Claim>) -> Fut<'a, Result<Left, Fail>> {
