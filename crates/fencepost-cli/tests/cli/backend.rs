@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use fencepost_lab::leased::{Control, Remote, Server};
 use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::Process;
+use fencepost_lab::server::etcd::{self, Etcd};
 use fencepost_lab::server::redis::{self, Redis};
 
 use crate::scene::{Scene, me, note};
@@ -20,6 +21,7 @@ pub(crate) struct Backend {
 enum Kind {
     Leased(Mutex<Process>, Remote),
     Redis(Box<Mutex<Redis>>),
+    Etcd(Box<Mutex<Etcd>>),
 }
 
 /// The role of the leased backend's server. It ends with the test that started it.
@@ -53,10 +55,20 @@ impl Backend {
         }
     }
 
+    /// An etcd cluster of one member.
+    pub(crate) fn etcd() -> Self {
+        let server = Etcd::start(etcd::Options::default()).expect("it starts");
+        Self {
+            proxy: Proxy::start(server.addr(0)).expect("a port"),
+            server: Kind::Etcd(Box::new(server.into())),
+        }
+    }
+
     pub(crate) fn pause(&self) {
         match &self.server {
             Kind::Leased(server, _) => lock(server).pause(),
             Kind::Redis(server) => lock(server).pause(),
+            Kind::Etcd(server) => lock(server).pause(0),
         }
         .expect("it runs");
     }
@@ -70,6 +82,19 @@ impl Backend {
                 Control::ExpireHolder(name) => self.tell(&["PEXPIRE", &format!("lock:{name}"), "1"]),
                 other => panic!("no operator of Redis can do that: {other:?}"),
             },
+            Kind::Etcd(server) => {
+                let server = lock(server);
+                let holder = |name: &str| {
+                    server.keys(&format!("{name}/")).expect("it answers").first().cloned().expect("a holder")
+                };
+                match control {
+                    Control::Wipe => server.command(&["del", "", "--from-key=true"]).map(drop),
+                    Control::Delete(name) => server.delete(&holder(&name).0),
+                    Control::ExpireHolder(name) => server.revoke(holder(&name).1),
+                    other => panic!("no operator of etcd can do that: {other:?}"),
+                }
+                .expect("it answers");
+            }
         }
     }
 
@@ -82,7 +107,7 @@ impl Backend {
     pub(crate) fn server(&self) -> MutexGuard<'_, Redis> {
         match &self.server {
             Kind::Redis(server) => lock(server),
-            Kind::Leased(..) => panic!("this world has the test backend"),
+            _ => panic!("this world has another backend"),
         }
     }
 

@@ -34,10 +34,12 @@ impl World {
         Self::at(scene, url, None)
     }
 
-    /// A backend with leases: the test backend with leases of a `claim` or of a `session`, or `redis`.
+    /// A backend with leases: the test backend with leases of a `claim` or of a `session`, or a real server: `redis` or `etcd`.
     pub(crate) fn leased(lease: &str) -> Self {
-        if lease == "redis" {
-            return Self::redis(redis::Options::default());
+        match lease {
+            "redis" => return Self::redis(redis::Options::default()),
+            "etcd" => return Self::through("etcd", Backend::etcd()),
+            _ => {}
         }
         let scene = Scene::new();
         let backend = Backend::leased(&scene);
@@ -52,8 +54,12 @@ impl World {
 
     /// A redis-server.
     pub(crate) fn redis(options: redis::Options) -> Self {
-        let backend = Backend::redis(options);
-        let url = format!("redis://{}", backend.proxy.addr());
+        Self::through("redis", Backend::redis(options))
+    }
+
+    /// A server behind a proxy.
+    fn through(scheme: &str, backend: Backend) -> Self {
+        let url = format!("{scheme}://{}", backend.proxy.addr());
         Self::at(Scene::new(), url, Some(backend))
     }
 
