@@ -34,7 +34,7 @@ struct Cli {
     /// The fencepost to start [default: built like this program, and found beside it]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Leave out all but the locks of this backend
+    /// Leave out all but this backend's locks, or all but the gate in this database
     #[arg(long, value_name = "BACKEND")]
     only: Option<Backend>,
     #[command(subcommand)]
@@ -45,6 +45,7 @@ struct Cli {
 enum Backend {
     Local,
     Redis,
+    Postgres,
 }
 
 /// The parts that are played in a process of their own, which the benchmark starts itself.
@@ -84,7 +85,8 @@ fn measure(cli: &Cli) -> Outcome<()> {
     let disk = Place::on_disk()?;
     let effort = if cli.quick { 1 } else { 20 };
     let mut table = Table::new(&[&memory, &disk]);
-    if cli.only != Some(Backend::Redis) {
+    let is_asked = |backend| cli.only.is_none_or(|only| only == backend);
+    if is_asked(Backend::Local) {
         let program = processes::program(cli.program.as_deref())?;
         table.note(format!("program: {}", program.display()));
         processes::measure(&mut table, &processes::install(&program, &disk)?, &memory, effort)?;
@@ -94,10 +96,10 @@ fn measure(cli: &Cli) -> Outcome<()> {
         handover::measure(&mut table, &memory, effort)?;
         crowd::measure(&mut table, &memory, effort)?;
     }
-    if cli.only != Some(Backend::Local) {
+    if is_asked(Backend::Redis) {
         redis::measure(&mut table, effort)?;
     }
-    if cli.only.is_none() {
+    if is_asked(Backend::Postgres) {
         gate::measure(&mut table, effort)?;
     }
     table.print();
