@@ -43,7 +43,7 @@ BEGIN
              aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
         WHERE (n.nspname = 'fencepost' OR n.nspname = 'public' AND starts_with(p.proname, 'fencepost_'))
           AND a.grantee <> p.proowner
-          AND (a.grantee = 0 OR p.proname NOT IN ('fencepost_fence', 'fencepost_admit', 'fencepost_highest'))
+          AND (a.grantee = 0 OR p.proname NOT IN ('fencepost_fence', 'fencepost_admit', 'fencepost_admit_recorded', 'fencepost_highest'))
     LOOP
         EXECUTE format('REVOKE %s ON %s FROM %s CASCADE', given.privilege_type, given.place,
                        CASE given.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(given.grantee)) END);

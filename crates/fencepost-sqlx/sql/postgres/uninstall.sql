@@ -6,6 +6,7 @@ DROP SCHEMA fencepost CASCADE;
 DROP FUNCTION IF EXISTS
     public.fencepost_fence(text, numeric, text),
     public.fencepost_admit(text, numeric, text),
+    public.fencepost_admit_recorded(text, numeric, text),
     public.fencepost_highest(text),
     public.fencepost_rebind(text, text, numeric),
     public.fencepost_protect(regclass, text),

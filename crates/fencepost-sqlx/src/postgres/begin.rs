@@ -12,12 +12,17 @@ use fencepost::{
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 use tokio::runtime::Handle;
 
-use super::{error::explain_repeatable, sql};
+use super::{
+    error::{explain_repeatable, is_not_recorded},
+    recorded::Memory,
+    sql,
+};
 
 /// Begins a transaction that is admitted at the gate of this resource; the fence rides on BEGIN, in one round trip.
 ///
 /// A new token is recorded by a transaction of its own before, in the same round trip: so what was read here may be relied
-/// on later, also if this transaction is rolled back.
+/// on later, also if this transaction is rolled back. A token that this process has recorded before is only asked for; if the
+/// database knows it no more, as after a restore, it is recorded again, in a second round trip.
 ///
 /// The isolation level is READ COMMITTED, unless the database has another default. If the former holder's last
 /// transaction still runs, this waits for its end, as long as the session's `lock_timeout` and `statement_timeout` allow.
@@ -36,14 +41,25 @@ pub async fn begin(
 ) -> Result<Transaction<'static, Postgres>, Error> {
     let resource: Resource = resource.parse()?;
     let pass = pass.into();
-    let (name, token) = (sql::literal(resource.as_str()), pass.token);
-    let unless_known = format!("WHERE public.fencepost_highest({name}) IS DISTINCT FROM {token}::numeric");
-    let (fence, admit) = (sql::call("fence", &resource, &pass), sql::call("admit", &resource, &pass));
-    // In this order: the statements of one message are one transaction, which BEGIN then keeps open. After a refusal
-    // the session is not left in a failed transaction, of which the pool would not know.
-    let statements = format!("{fence} {unless_known}; BEGIN; COMMIT; {admit}; BEGIN");
+    let memory = Memory::of(&resource, &pass);
+    let (fence, admit) =
+        (sql::call("fence", &resource, &pass), sql::call("admit_recorded", &resource, &pass));
     let pool = pool.clone();
-    let begun = async move { pool.begin_with(AssertSqlSafe(statements)).await };
+    let begun = async move {
+        // In this order: the statements of one message are one transaction, which BEGIN then keeps open. After a refusal
+        // the session is not left in a failed transaction, of which the pool would not know.
+        if memory.is_there() {
+            match pool.begin_with(AssertSqlSafe(format!("{admit}; BEGIN"))).await {
+                Err(error) if is_not_recorded(&error) => {}
+                begun => return begun,
+            }
+        }
+        let begun = pool.begin_with(AssertSqlSafe(format!("{fence}; BEGIN; COMMIT; {admit}; BEGIN"))).await;
+        if begun.is_ok() {
+            memory.keep();
+        }
+        begun
+    };
     ToItsEnd(Some(Box::pin(begun))).await.map_err(explain_repeatable)
 }
 

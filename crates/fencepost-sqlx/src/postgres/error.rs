@@ -80,6 +80,13 @@ pub fn explain_repeatable(error: sqlx::Error) -> Error {
     meaning.caused_by(error)
 }
 
+/// What the gate says of a token that it has not recorded, where it was asked to raise nothing.
+const NOT_RECORDED: &str = "FP004";
+
+pub(super) fn is_not_recorded(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|database| database.code()).is_some_and(|code| code == NOT_RECORDED)
+}
+
 /// By SQLSTATE: those of our own first, then what a caller meets.
 fn said(database: &PgDatabaseError) -> Error {
     let (code, message) = (database.code(), database.message());
@@ -88,6 +95,8 @@ fn said(database: &PgDatabaseError) -> Error {
         "FP001" | "FP002" | "FP003" => {
             refusal(code, database).unwrap_or_else(|| as_it_is(ErrorKind::Internal))
         }
+        // Recorded a moment ago, and set back since.
+        NOT_RECORDED => as_it_is(ErrorKind::Unavailable),
         "40001" | "40P01" => Error::new(
             ErrorKind::Unavailable,
             format!("the transaction gave way to another one: repeat the whole of it, code={code}"),

@@ -27,6 +27,7 @@ mod begin;
 mod error;
 mod install;
 mod mark;
+mod recorded;
 mod sql;
 
 pub use begin::begin;

@@ -50,7 +50,7 @@ fn tokens(world: World) {
             ("''", "22P02", "numeric"),
             ("'0x10'", "22P02", "0x10"),
         ] {
-            for function in ["fence", "admit"] {
+            for function in ["fence", "admit", "admit_recorded"] {
                 let error = send(connection, &format!("SELECT fencepost_{function}('a', {given})")).await;
                 assert_eq!(refused(error, code, &[part]).kind(), ErrorKind::Invalid, "{given}");
             }
@@ -74,7 +74,7 @@ fn resources(world: World) {
         for given in
             ["''", "NULL", "E'a\\nb'", "E'a\\u0085b'", "'/a'", "'a/'", "'a//b'", "'..'", "'a/./b'", &long]
         {
-            for call in ["fence(@, 1)", "admit(@, 1)", "rebind(@, NULL, 1)"] {
+            for call in ["fence(@, 1)", "admit(@, 1)", "admit_recorded(@, 1)", "rebind(@, NULL, 1)"] {
                 let error = send(connection, &format!("SELECT fencepost_{}", call.replace('@', given))).await;
                 assert_eq!(
                     refused(error, "22023", &["invalid resource"]).kind(),

@@ -5,6 +5,7 @@ mod input;
 mod install;
 mod pooled;
 mod protect;
+mod recorded;
 mod roles;
 mod takeover;
 mod tokens;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         (skip, input::TESTS),
         (skip, install::TESTS),
         (skip, protect::TESTS),
+        (skip, recorded::TESTS),
         (skip, roles::TESTS),
         (skip, takeover::TESTS),
         (skip, tokens::TESTS),

@@ -90,7 +90,8 @@ fn late_write(world: World) {
 fn looked_at_again(world: World) {
     world.run(async {
         let pool = world.pool(4).await;
-        fence(&mut pool.acquire().await.unwrap(), "a", token(41)).await.unwrap();
+        // Once by the statements that record it, and from then on by those that only ask.
+        begin(&pool, "a", token(41)).await.unwrap().commit().await.unwrap();
         let mut successor = pool.begin().await.unwrap();
         admit(&mut successor, "a", token(42)).await.unwrap();
         let mut other = world.connect().await;

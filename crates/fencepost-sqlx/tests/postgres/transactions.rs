@@ -103,7 +103,7 @@ fn cursor(world: World) {
         world.psql("CREATE TABLE stock (n int); SELECT fencepost_protect('stock', 'a'); SELECT fencepost_fence('a', 41)");
         let (mut one, mut other) = (world.connect().await, world.connect().await);
         done(&mut other, "SET lock_timeout = '100ms'").await;
-        for call in ["admit('a', 41)", "fence('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
+        for call in ["admit('a', 41)", "fence('a', 41)", "admit_recorded('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
             let resource = call.split('\'').nth(1).unwrap();
             let cursor = format!("DECLARE c CURSOR FOR SELECT CASE WHEN i = 1 THEN fencepost_{call}::text ELSE (1 / (i - 2))::text END FROM generate_series(1, 2) i");
             done(&mut one, &format!("BEGIN; {cursor}; FETCH 1 FROM c; SAVEPOINT s")).await;
