@@ -1,18 +1,11 @@
 //! One connection: the `redis` crate's protocol over a stream of ours.
 //!
-//! The crate hands its connection over as a future, which a task of the host polls. Whoever sends a request while no other is
-//! under way polls it once more on the spot, with that task's waker: the bytes are then written on the thread that
-//! sends, and do not wait until the host's thread is awake. In a crowd the task writes many requests at once, which is
-//! cheaper. docs/redis-client.md has the numbers.
+//! Who drives it is in `pump.rs`: whoever sends alone writes on the spot, and in a crowd the host's task writes many requests at
+//! once, which is cheaper. docs/redis-client.md has the numbers.
 
 use std::{
     future::poll_fn,
-    pin::Pin,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    task::{Context, Poll, Waker},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use redis::{
@@ -21,7 +14,7 @@ use redis::{
 };
 use tokio::sync::OnceCell;
 
-use super::{Command, Listener, Options, Reply, fail};
+use super::{Command, Listener, Options, Reply, fail, pump::Pump};
 use crate::{driver::Fail, host::Fut, net};
 
 /// How many requests may stand in line before those who send more have to wait.
@@ -35,17 +28,6 @@ pub(super) struct Connection {
     pump: Arc<Pump>,
     subscribed: OnceCell<()>,
     pub(super) tracks: bool,
-}
-
-/// The crate's side of the connection.
-struct Pump {
-    future: Mutex<Option<Fut<'static, ()>>>,
-    waker: Mutex<Option<Waker>>,
-    is_over: AtomicBool,
-    /// The task came while another thread was at it.
-    is_missed: AtomicBool,
-    /// How many requests are under way.
-    requests: AtomicUsize,
 }
 
 impl Connection {
@@ -98,13 +80,7 @@ impl Connection {
         let (handle, future) = MultiplexedConnection::new_with_config(&info, stream, config)
             .await
             .map_err(|error| opening(options, protocol, &error))?;
-        let pump = Arc::new(Pump {
-            future: Mutex::new(Some(Box::pin(future))),
-            waker: Mutex::new(None),
-            is_over: AtomicBool::new(false),
-            is_missed: AtomicBool::new(false),
-            requests: AtomicUsize::new(0),
-        });
+        let pump = Arc::new(Pump::new(Box::pin(future)));
         let mut connection = Self { handle, pump: pump.clone(), subscribed: OnceCell::new(), tracks: false };
         let tracking = Command::new("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP");
         let hello = [tracking].into_iter().filter(|_| protocol == ProtocolVersion::RESP3);
@@ -131,7 +107,7 @@ impl Connection {
 
     /// Whether a command can still be sent.
     pub(super) fn is_open(&self) -> bool {
-        !self.pump.is_over.load(Ordering::Acquire)
+        self.pump.is_open()
     }
 
     /// As [`Transport::send`](super::Transport::send).
@@ -163,94 +139,7 @@ impl Connection {
 impl Drop for Connection {
     /// The crate would keep the socket until a silent server has answered everything.
     fn drop(&mut self) {
-        self.pump.is_over.store(true, Ordering::Release);
-        if let Ok(mut future) = self.pump.future.try_lock() {
-            *future = None;
-        }
-        self.pump.wake();
-    }
-}
-
-impl Pump {
-    /// The host's task.
-    fn run(&self, cx: &mut Context<'_>) -> Poll<()> {
-        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
-        // The thread that nudges may be one that seldom runs: it is not waited for, and wakes us when it is done.
-        if let Some(mut future) = self.try_future() {
-            return self.step(&mut future, cx);
-        }
-        self.is_missed.store(true, Ordering::SeqCst);
-        // Once more: whoever was done before the line above has not seen what it says.
-        match self.try_future() {
-            Some(mut future) => self.step(&mut future, cx),
-            None => Poll::Pending,
-        }
-    }
-
-    fn step(&self, future: &mut Option<Fut<'static, ()>>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.is_over.load(Ordering::Acquire) {
-            *future = None;
-        }
-        let Some(running) = future else { return Poll::Ready(()) };
-        let over = Pin::new(running).poll(cx);
-        if over.is_ready() {
-            self.is_over.store(true, Ordering::Release);
-            *future = None;
-        }
-        over
-    }
-
-    fn wake(&self) {
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Awaits a reply; a request that is alone is written on the spot.
-    async fn drive<T>(&self, mut request: Fut<'_, T>) -> T {
-        let alone = self.requests.fetch_add(1, Ordering::Relaxed) == 0;
-        let _counted = Counted(&self.requests);
-        let mut is_in_line = !alone;
-        poll_fn(|cx| {
-            let answer = request.as_mut().poll(cx);
-            if answer.is_pending() && !std::mem::replace(&mut is_in_line, true) {
-                self.nudge();
-            }
-            answer
-        })
-        .await
-    }
-
-    fn try_future(&self) -> Option<MutexGuard<'_, Option<Fut<'static, ()>>>> {
-        match self.future.try_lock() {
-            Ok(future) => Some(future),
-            Err(TryLockError::Poisoned(future)) => Some(future.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn nudge(&self) {
-        // Whoever holds the lock polls the connection now, and was woken when the request came into line.
-        let Some(mut future) = self.try_future() else { return };
-        // Only now: the waker must be that of the task that polls next.
-        let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let over = match &waker {
-            Some(waker) => self.step(&mut future, &mut Context::from_waker(waker)).is_ready(),
-            None => false,
-        };
-        drop(future);
-        if self.is_missed.swap(false, Ordering::SeqCst) || over {
-            self.wake();
-        }
-    }
-}
-
-struct Counted<'a>(&'a AtomicUsize);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.pump.end();
     }
 }
 

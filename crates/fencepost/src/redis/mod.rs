@@ -10,6 +10,7 @@ mod borrowed;
 mod client;
 mod connection;
 mod options;
+mod pump;
 mod script;
 mod transport;
 
