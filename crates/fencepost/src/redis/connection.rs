@@ -178,10 +178,7 @@ pub(super) async fn send_over(
         return match connection.req_packed_command(&pack(command)).await {
             Ok(value) => Ok(vec![reply(value)]),
             Err(error) => match error.code() {
-                Some(code) => {
-                    let text = error.detail().unwrap_or_default().into();
-                    Ok(vec![Reply::Error { code: code.into(), text }])
-                }
+                Some(code) => Ok(vec![Reply::error(code, error.detail().unwrap_or_default())]),
                 None => Err(unanswered(&error)),
             },
         };
@@ -281,9 +278,7 @@ fn reply(value: Value) -> Reply {
         Value::Double(number) => Reply::Text(number.to_string().into()),
         Value::Array(items) | Value::Set(items) => Reply::List(items.into_iter().map(reply).collect()),
         Value::Map(pairs) => Reply::List(pairs.into_iter().flat_map(|(k, v)| [reply(k), reply(v)]).collect()),
-        Value::ServerError(error) => {
-            Reply::Error { code: error.code().into(), text: error.details().unwrap_or_default().into() }
-        }
+        Value::ServerError(error) => Reply::error(error.code(), error.details().unwrap_or_default()),
         _ => Reply::Nil,
     }
 }

@@ -107,9 +107,27 @@ impl Reply {
         }
     }
 
+    /// An error that the server has answered: its code and the rest of its sentence.
+    pub(crate) fn error(code: &str, text: &str) -> Self {
+        let (code, text) = within_a_script(code, text).unwrap_or((code, text));
+        Self::Error { code: code.into(), text: text.into() }
+    }
+
     pub(crate) fn is_error(&self, code: &str) -> bool {
         matches!(self, Self::Error { code: found, .. } if found == code)
     }
+}
+
+/// Before version 7 a server puts the error of a command within a script into a sentence of its own, whose code is a general
+/// one: `ERR Error running script (call to f_<hash>): @user_script:41: @user_script: 41: -OOM command not allowed`.
+fn within_a_script<'a>(code: &'a str, text: &'a str) -> Option<(&'a str, &'a str)> {
+    if code != "ERR" || !text.starts_with("Error running script") {
+        return None;
+    }
+    let (_, said) = text.rsplit_once("@user_script:")?;
+    let said = said.trim_start_matches(|c: char| c.is_ascii_digit() || ": -".contains(c));
+    let is_code = |word: &str| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+    Some(said.split_once(' ').filter(|(word, _)| is_code(word)).unwrap_or((code, said)))
 }
 
 /// What carries commands to one Redis server, for one driver: a second one would take its pushes away.
@@ -157,4 +175,35 @@ pub trait Listener: Send + Sync {
 
     /// The connection broke: whatever was pushed since is missed, and subscriptions are gone.
     fn cut(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(text: &str) -> Fail {
+        Reply::error("ERR", text).ok().expect_err("an error")
+    }
+
+    #[test]
+    fn an_error_within_a_script_of_an_older_server_keeps_its_meaning() {
+        let wrapped = |said: &str| {
+            format!(
+                "Error running script (call to f_8f55ae4a3be429c6d38c5d5db3e80edf89197b64): @user_script:41: {said}"
+            )
+        };
+        let oom =
+            failed(&wrapped("@user_script: 41: -OOM command not allowed when used memory > 'maxmemory'."));
+        assert!(matches!(oom, Fail::Unavailable(said) if said.contains("OOM command not allowed")));
+        let replica =
+            failed(&wrapped("@user_script: 41: -READONLY You can't write against a read only replica."));
+        assert!(matches!(replica, Fail::Unavailable(said) if said.contains("primary")));
+        let kind = failed(&wrapped("WRONGTYPE Operation against a key holding the wrong kind of value"));
+        assert!(matches!(kind, Fail::Unsupported(_)));
+        let right = "@user_script: 41: The user executing the script can't run this command or subcommand";
+        assert!(matches!(failed(&wrapped(right)), Fail::Denied(_)));
+        // What a script of ours says by itself, and what is no script's.
+        assert!(matches!(failed(&wrapped("the last token is no number")), Fail::Internal(_)));
+        assert!(matches!(failed("value is not an integer"), Fail::Internal(_)));
+    }
 }
