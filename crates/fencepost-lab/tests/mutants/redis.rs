@@ -42,7 +42,7 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             story: "an enter that arrives after its claim was given up is granted",
             edits: &[Edit {
                 file: "drivers/redis/scripts/leave.lua",
-                right: "if is_unsure == '1' or found == 0 then",
+                right: "if tomb then",
                 broken: "if false then",
             }],
         },
@@ -86,8 +86,8 @@ pub(crate) const MUTANTS: &[(&str, Mutant)] = &[
             story: "whoever comes when the lock is free gets it, whoever waits",
             edits: &[Edit {
                 file: "drivers/redis/scripts/enter.lua",
-                right: "  if not first or first == me then\n    local token",
-                broken: "  if true then\n    local token",
+                right: "  if not first or first == me then\n    return grant()",
+                broken: "  if true then\n    return grant()",
             }],
         },
     ),

@@ -58,14 +58,14 @@ impl Redis {
         }
         let owner = serde_json::to_string(claim.owner()).map_err(|e| Fail::Internal(e.to_string()))?;
         let (id, left) = (claim.id().to_hex(), keys.left(claim.id()));
-        let intent = match intent {
-            Intent::Try => "try",
-            Intent::Wait => "wait",
-        };
         let flag = flag_of(!self.is_mute.load(Ordering::Relaxed));
-        let (ttl, beat) = (millis(term(claim.lease())), millis(self.heartbeat() * 3));
+        let record = [" ", &self.locker, " ", flag, " ", &owner].concat();
         let ear = if self.is_deaf.load(Ordering::Relaxed) { "polls" } else { "hears" };
-        let args = ["enter", &id, &self.locker, &ttl, intent, &floor.to_string(), flag, &owner, &beat, ear];
+        let wait = match intent {
+            Intent::Try => "try".into(),
+            Intent::Wait => format!("{ear} {}", millis(self.heartbeat() * 3)),
+        };
+        let args = ["enter", &id, &millis(term(claim.lease())), &floor.to_string(), &record, &wait];
         Ok(ENTER.command(&keys.with(&left), &args))
     }
 

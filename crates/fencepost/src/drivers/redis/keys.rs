@@ -1,5 +1,7 @@
 //! The keys of a lock. All have the lock key's hash tag, so that they live in one slot of a Cluster.
 
+use std::borrow::Cow;
+
 use crate::{claim::ClaimId, driver::Fail, name::LockName};
 
 /// What the companions of a lock key end with, in the order in which the scripts expect them.
@@ -10,9 +12,11 @@ const LEFT: &str = ":left:";
 
 /// The keys of one lock.
 pub(super) struct Keys {
-    /// The lock key and its companions.
-    pub(super) all: [String; 7],
-    base: String,
+    /// The lock key and its companions, in one piece: they are made for each request.
+    text: String,
+    ends: [usize; 7],
+    /// Where the first companion's own end begins.
+    base: usize,
 }
 
 impl Keys {
@@ -21,8 +25,8 @@ impl Keys {
     pub(super) fn new(prefix: &str, lock: &LockName) -> Result<Self, Fail> {
         let name = lock.as_str();
         if !prefix.is_empty() {
-            let key = format!("{prefix}{}", escape(name));
-            return Ok(Self::of(format!("{{{key}}}"), key));
+            let key = [prefix, &escape(name)].concat();
+            return Ok(Self::of(["{", &key, "}"], &key));
         }
         if COMPANIONS.iter().any(|end| name.ends_with(end)) || name.contains(LEFT) {
             let text = format!(
@@ -31,13 +35,13 @@ impl Keys {
             return Err(Fail::Invalid(text));
         }
         if !name.contains(['{', '}']) {
-            return Ok(Self::of(format!("{{{name}}}"), name.into()));
+            return Ok(Self::of(["{", name, "}"], name));
         }
         // One hash tag and something beside it: the companions of a mere `{a}` would be those of `a`.
         let parts = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
         match parts {
             Some((before, (tag, after))) if is_tagged(before, tag, after) => {
-                Ok(Self::of(name.into(), name.into()))
+                Ok(Self::of(["", name, ""], name))
             }
             _ => {
                 let text = format!(
@@ -48,28 +52,38 @@ impl Keys {
         }
     }
 
-    fn of(base: String, lock: String) -> Self {
-        let [token, queue, aside, beat, who, offer] = COMPANIONS.map(|end| [base.as_str(), end].concat());
-        Self { all: [lock, token, queue, aside, beat, who, offer], base }
+    /// `base` is what the companions' keys begin with, in parts.
+    fn of(base: [&str; 3], lock: &str) -> Self {
+        let length = base.iter().map(|part| part.len()).sum::<usize>();
+        let mut text = String::with_capacity(lock.len() + 6 * (length + 6));
+        text.push_str(lock);
+        let mut ends = [lock.len(); 7];
+        for (end, companion) in ends[1..].iter_mut().zip(COMPANIONS) {
+            text.extend(base.into_iter().chain([companion]));
+            *end = text.len();
+        }
+        Self { text, ends, base: lock.len() + length }
     }
 
     pub(super) fn lock(&self) -> &str {
-        &self.all[0]
+        &self.text[..self.ends[0]]
     }
 
     /// The key that says that a claim was given up.
     pub(super) fn left(&self, claim: ClaimId) -> String {
-        [self.base.as_str(), LEFT, &claim.to_hex()].concat()
+        [&self.text[self.ends[0]..self.base], LEFT, &claim.to_hex()].concat()
     }
 
     /// The keys that `look.lua` reads.
     pub(super) fn seen(&self) -> [&str; 4] {
-        [&self.all[0], &self.all[2], &self.all[3], &self.all[5]]
+        let [lock, _, queue, aside, _, who, _] = self.common();
+        [lock, queue, aside, who]
     }
 
     /// The keys of every script that frees or takes the lock.
     pub(super) fn common(&self) -> [&str; 7] {
-        self.all.each_ref().map(String::as_str)
+        let mut start = 0;
+        self.ends.map(|end| &self.text[std::mem::replace(&mut start, end)..end])
     }
 
     /// The common keys and one more.
@@ -112,8 +126,11 @@ pub(super) fn name(prefix: &str, key: &str) -> Option<LockName> {
     name.parse().ok()
 }
 
-fn escape(name: &str) -> String {
-    name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D")
+fn escape(name: &str) -> Cow<'_, str> {
+    if !name.contains(['%', '{', '}']) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"))
 }
 
 fn unescape(name: &str) -> Option<String> {
@@ -145,7 +162,7 @@ mod tests {
     fn plain_names_are_keys_as_other_clients_write_them() {
         assert_eq!(keys("lock:", "orders/4821").unwrap().lock(), "lock:orders/4821");
         assert_eq!(keys("", "orders/4821").unwrap().lock(), "orders/4821");
-        assert_eq!(keys("", "{orders}/4821").unwrap().all[1], "{orders}/4821:token");
+        assert_eq!(keys("", "{orders}/4821").unwrap().common()[1], "{orders}/4821:token");
     }
 
     #[test]
@@ -162,13 +179,13 @@ mod tests {
             let (Ok(name), Ok(other)) = (name.parse::<LockName>(), other.parse::<LockName>()) else { return Ok(()) };
             for prefix in ["lock:", "x/", ""] {
                 let Ok(keys) = Keys::new(prefix, &name) else { continue };
-                for key in &keys.all {
+                for key in keys.common() {
                     prop_assert_eq!(tag(key), tag(keys.lock()), "{}", key);
                 }
                 prop_assert_eq!(super::name(prefix, keys.lock()), Some(name.clone()));
-                prop_assert_eq!(super::name(prefix, &keys.all[2]), Some(name.clone()));
+                prop_assert_eq!(super::name(prefix, keys.common()[2]), Some(name.clone()));
                 if let Ok(others) = Keys::new(prefix, &other) && other != name {
-                    prop_assert!(keys.all.iter().all(|key| !others.all.contains(key)));
+                    prop_assert!(keys.common().iter().all(|key| !others.common().contains(key)));
                 }
             }
         }

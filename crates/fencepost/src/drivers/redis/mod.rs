@@ -206,10 +206,14 @@ impl Redis {
 
     async fn ask_to_leave(&self, claim: &Claim) -> Result<Left, Fail> {
         let keys = self.keys(claim)?;
-        let (id, left) = (claim.id().to_hex(), keys.left(claim.id()));
-        let is_unsure = if claim.unsure.load(Ordering::Relaxed) { "1" } else { "0" };
-        let tombstone = millis(max(TOMBSTONE, term(claim.lease())));
-        let leave = LEAVE.command(&keys.with(&left), &["leave", &id, &self.locker, &tombstone, is_unsure]);
+        let id = claim.id().to_hex();
+        let args = ["leave", &id, &self.locker];
+        let leave = if claim.unsure.load(Ordering::Relaxed) {
+            let (left, stands) = (keys.left(claim.id()), millis(max(TOMBSTONE, term(claim.lease()))));
+            LEAVE.command(&keys.with(&left), &[&args[..], &[&stands]].concat())
+        } else {
+            LEAVE.command(&keys.common(), &args)
+        };
         let reply = LEAVE.run(&*self.transport, leave).await?;
         self.routes.remove(keys.lock(), claim.id());
         let [found, more, is_mute] = reply.list() else { return Err(unexpected(&reply)) };
@@ -307,7 +311,7 @@ impl Driver for Redis {
         }
         let attended: Vec<_> = claims
             .iter()
-            .filter_map(|claim| Some((self.keys(claim).ok()?.all[0].clone(), claim.clone())))
+            .filter_map(|claim| Some((self.keys(claim).ok()?.lock().to_owned(), claim.clone())))
             .collect();
         for (key, claim) in &attended {
             self.routes.add(key, claim);

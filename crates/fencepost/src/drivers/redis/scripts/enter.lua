@@ -1,7 +1,9 @@
 -- KEYS: the common ones, and the claim's tombstone.
--- ARGV: 'enter', claim, locker, ttl in ms, 'try' or 'wait', floor, flag, owner record, heartbeat in ms, 'polls' or 'hears'
+-- ARGV: 'enter', claim, ttl in ms, floor, ' <locker> <flag> <owner record>' (the end of the lock's value), and 'try', or how it
+-- waits: 'hears' or 'polls', and its heartbeat in ms.
 local LEFT = KEYS[8]
-local _, claim, locker, ttl, intent, floor, flag, owner, beat, ear = unpack(ARGV)
+local _, claim, ttl, floor, record, wait = unpack(ARGV)
+local locker, owner = string.sub(record, 2, 17), string.sub(record, 21)
 local me = locker .. claim
 local held = redis.call('GET', LOCK)
 
@@ -38,7 +40,7 @@ end
 
 local function grant()
   local token, is_blank = mint(tonumber(floor))
-  redis.call('SET', LOCK, 'fp1 ' .. claim .. ' ' .. token .. ' ' .. locker .. ' ' .. flag .. ' ' .. owner, 'PX', ttl)
+  redis.call('SET', LOCK, 'fp1 ' .. claim .. ' ' .. token .. record, 'PX', ttl)
   if first == me then
     forget(me)
     redis.call('DEL', OFFER)
@@ -75,7 +77,7 @@ if held and first and first ~= was_first and first ~= me then
   tell_first()
 end
 local left = held and redis.call('PTTL', LOCK) or 0
-if intent == 'try' then
+if wait == 'try' then
   return { 'busy', left, held, deaf and 1 or 0 }
 end
 
@@ -91,6 +93,7 @@ if not redis.call('ZSCORE', QUEUE, me) then
   redis.call('ZADD', QUEUE, number, me)
   redis.call('HSET', WHO, me, owner)
 end
+local ear, beat = string.match(wait, '^(%a+) (%d+)$')
 if ear == 'polls' then
   redis.call('HSET', WHO, locker, ear)
 else

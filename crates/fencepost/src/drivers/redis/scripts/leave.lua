@@ -1,7 +1,7 @@
--- KEYS: the common ones, and the claim's tombstone.
--- ARGV: 'leave', claim, locker, how long a tombstone stands in ms, '1' if one is needed
+-- KEYS: the common ones. ARGV: 'leave', claim, locker.
+-- If a tombstone is needed, its key follows the others, and how long it stands, in ms, the claim's locker.
 local LEFT = KEYS[8]
-local _, claim, locker, tomb, is_unsure = unpack(ARGV)
+local _, claim, locker, tomb = unpack(ARGV)
 local me = locker .. claim
 local found, more = 0, false
 
@@ -19,7 +19,7 @@ elseif redis.call('EXISTS', QUEUE, ASIDE) > 0 then
     tell_first()
   end
 end
-if is_unsure == '1' then
+if tomb then
   -- An enter that is still on its way must not put a ghost in line.
   redis.call('SET', LEFT, '', 'PX', tomb)
 end

@@ -5,7 +5,7 @@ if type(held) == 'table' then
   -- Another client has put a key of another kind in our place.
   held = '?'
 end
-if held and string.sub(held, 1, 36) == 'fp1 ' .. ARGV[2] and ARGV[5] ~= '1' and redis.call('EXISTS', KEYS[3]) == 0 then
+if held and string.sub(held, 1, 36) == 'fp1 ' .. ARGV[2] and not ARGV[4] and redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('DEL', KEYS[1])
   return { 1, 0, 0 }
 end

@@ -8,6 +8,7 @@ local function mint(floor)
     error('the last token of this lock is no number that redis can exceed; delete the key that holds it')
   end
   local text = string.format('%.0f', token)
-  redis.call('SET', KEYS[2], text, 'PXAT', string.format('%.0f', math.floor(token / 1000) + KEEP))
+  -- A number of this size reaches the server whole.
+  redis.call('SET', KEYS[2], text, 'PXAT', math.floor(token / 1000) + KEEP)
   return text, last == 0
 end
