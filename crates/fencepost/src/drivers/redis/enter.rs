@@ -60,7 +60,7 @@ impl Redis {
         let (id, left) = (claim.id().to_hex(), keys.left(claim.id()));
         let flag = flag_of(!self.is_mute.load(Ordering::Relaxed));
         let record = [" ", &self.locker, " ", flag, " ", &owner].concat();
-        let ear = if self.is_deaf.load(Ordering::Relaxed) { "polls" } else { "hears" };
+        let ear = if self.is_deaf() { "polls" } else { "hears" };
         let wait = match intent {
             Intent::Try => "try".into(),
             Intent::Wait => format!("{ear} {}", millis(self.heartbeat() * 3)),
@@ -139,7 +139,7 @@ impl Redis {
         {
             self.routes.is_first(other);
         }
-        let deaf = self.is_deaf.load(Ordering::Relaxed);
+        let deaf = self.is_deaf();
         let recheck = match &held {
             // Free, and offered to another, or the scripts had too many dead to look at.
             None if left.int() == Some(1) => Duration::from_millis(1),
@@ -170,12 +170,12 @@ impl Redis {
 
     /// Makes sure that this locker is told; true if it was not until now.
     async fn listens(&self) -> Result<bool, Fail> {
-        if self.is_deaf.load(Ordering::Relaxed) {
+        if self.is_deaf() {
             return Ok(false);
         }
         match self.transport.subscribe(&self.channel).await {
             Err(Fail::Unsupported(why) | Fail::Denied(why)) => {
-                if !self.is_deaf.swap(true, Ordering::Relaxed) {
+                if self.deaf_at.swap(self.routes.cuts(), Ordering::Relaxed) == u64::MAX {
                     tracing::warn!(server = %self.transport.name(), %why, "nothing can be told to this locker: waiting for a lock falls back to polling");
                 }
                 Ok(true)
@@ -184,8 +184,13 @@ impl Redis {
         }
     }
 
+    /// Whether nothing can be told to this locker, as far as it knows.
+    fn is_deaf(&self) -> bool {
+        self.deaf_at.load(Ordering::Relaxed) == self.routes.cuts()
+    }
+
     fn heartbeat(&self) -> Duration {
-        if self.is_deaf.load(Ordering::Relaxed) { POLLERS_HEARTBEAT } else { HEARTBEAT }
+        if self.is_deaf() { POLLERS_HEARTBEAT } else { HEARTBEAT }
     }
 
     /// Between `base` and twice that.

@@ -68,8 +68,8 @@ pub(crate) struct Redis {
     routes: Arc<Routes>,
     /// We may not publish: whoever waits for a lock that we hold has to ask.
     is_mute: AtomicBool,
-    /// Nothing can be told to us.
-    is_deaf: AtomicBool,
+    /// Over how many connections before nothing can be told to us, if that is so: over the next one it may be otherwise.
+    deaf_at: AtomicU64,
     /// The key that holds the lineage, unless the URL names one.
     lineage_key: Option<String>,
     /// When the lineage was last written again, in nanoseconds.
@@ -135,7 +135,7 @@ impl Redis {
             channel,
             routes,
             is_mute: AtomicBool::new(is_mute),
-            is_deaf: AtomicBool::new(false),
+            deaf_at: AtomicU64::new(u64::MAX),
             lineage_key: options.lineage.is_none().then_some(key),
             restored: AtomicU64::new(0),
         })

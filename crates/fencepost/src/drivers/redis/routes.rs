@@ -6,7 +6,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,6 +43,8 @@ pub(super) struct Seat {
 #[derive(Default)]
 pub(super) struct Routes {
     tables: Mutex<Tables>,
+    /// How many connections have ended.
+    cuts: AtomicU64,
 }
 
 #[derive(Default)]
@@ -60,6 +65,11 @@ struct Line {
 }
 
 impl Routes {
+    /// How many connections have ended so far.
+    pub(super) fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Relaxed)
+    }
+
     /// Lets `claim`, on the lock of this key, be told.
     pub(super) fn add(&self, key: &str, claim: &Arc<Claim>) {
         let mut tables = self.tables();
@@ -222,6 +232,7 @@ impl Listener for Routes {
     }
 
     fn cut(&self) {
+        self.cuts.fetch_add(1, Ordering::Relaxed);
         self.tables().forget_the_dead();
         self.changed(None);
     }
