@@ -7,6 +7,7 @@
 mod broken;
 mod file;
 mod killed;
+mod lost;
 mod memory;
 mod owners;
 mod postgres;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     trials.extend(file::trials());
     trials.extend(owners::trials());
     trials.extend(redis::trials());
+    trials.extend(lost::trials());
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));
     let conclusion = libtest_mimic::run(&args, trials);
     if is_whole && !every_promise_is_accounted_for(&matrix) {
