@@ -14,7 +14,7 @@ use super::error::explain_repeatable;
 pub(super) fn call(what: &str, resource: &Resource, pass: &Pass) -> String {
     let lineage = optional(pass.lineage.as_ref());
     let (resource, token) = (literal(resource.as_str()), pass.token);
-    format!("SELECT public.fencepost_{what}({resource}, {token}::numeric, {lineage})")
+    format!("SELECT public.fencepost_{what}({resource}, '{token}'::numeric, {lineage})")
 }
 
 /// A string that means the same whatever the session takes backslashes for.
