@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
 /// Files in PEM format, which go when the value is dropped. Keep it longer than the servers.
@@ -23,12 +23,25 @@ impl Certificates {
     ///
     /// When a file cannot be written.
     pub fn generate() -> io::Result<Self> {
+        Self::generate_until(None)
+    }
+
+    /// As [`Certificates::generate`], but the server's certificate expired long ago.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn expired() -> io::Result<Self> {
+        Self::generate_until(Some(2001))
+    }
+
+    fn generate_until(year: Option<i32>) -> io::Result<Self> {
         let certificates = Self { home: super::home("certificates")? };
-        certificates.write().map_err(io::Error::other)?;
+        certificates.write(year).map_err(io::Error::other)?;
         Ok(certificates)
     }
 
-    fn write(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn write(&self, year: Option<i32>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let mut authority = named("fencepost-lab authority", &[])?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
@@ -36,7 +49,12 @@ impl Certificates {
         let authority = Issuer::new(authority, key);
         for (name, hosts) in [("server", ["localhost", "127.0.0.1"].as_slice()), ("client", &[])] {
             let key = KeyPair::generate()?;
-            let certificate = named(name, hosts)?.signed_by(&key, &authority)?;
+            let mut params = named(name, hosts)?;
+            if let Some(year) = year.filter(|_| name == "server") {
+                params.not_before = date_time_ymd(year - 1, 1, 1);
+                params.not_after = date_time_ymd(year, 1, 1);
+            }
+            let certificate = params.signed_by(&key, &authority)?;
             fs::write(self.file(&format!("{name}.crt")), pem("CERTIFICATE", certificate.der()))?;
             let path = self.file(&format!("{name}.key"));
             fs::write(&path, pem("PRIVATE KEY", key.serialized_der()))?;

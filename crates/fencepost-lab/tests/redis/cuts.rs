@@ -2,16 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use fencepost::{ErrorKind, Locker, blocking};
 use fencepost_lab::history::Recorder;
 use fencepost_lab::proxy::{Direction, Mode, Proxy};
-use fencepost_lab::server::redis::Redis;
 
 use crate::Tests;
 use crate::player::{Player, in_order};
-use crate::scene::{LONG, give, in_line, locker, ms, nothing_is_left, now, pass, server, take};
+use crate::scene::{
+    LONG, STEP as TTL, Server, give, in_line, locker, ms, nothing_is_left, now, pass, proxy, server, take,
+};
 
 pub(crate) const TESTS: Tests = &[
     ("requests_are_cut_anywhere", || sweep(Direction::ToServer, 61)),
@@ -19,15 +19,12 @@ pub(crate) const TESTS: Tests = &[
     ("connecting_is_cut_anywhere", connecting),
 ];
 
-const TTL: Duration = ms(600);
-
 /// Tries a cut every so many bytes; after every single one where `CUTS_EVERY` is 1.
 fn sweep(direction: Direction, stride: usize) {
     let stride =
         std::env::var("CUTS_EVERY").map_or(stride, |every| every.parse().expect("a number of bytes"));
     let server = server();
-    let proxy = Proxy::start(server.addr()).expect("a port");
-    let url = format!("redis://{}", proxy.addr());
+    let (proxy, url) = proxy(&server);
     let (recorder, events) = Recorder::memory();
     let (a, b) = (Player::new("a", locker(&url), &recorder), Player::new("b", locker(&url), &recorder));
     let cuts =
@@ -38,7 +35,7 @@ fn sweep(direction: Direction, stride: usize) {
 }
 
 /// The way of both through one lock, each connection cut after so many bytes; false if that was more than all.
-fn is_cut(server: &Redis, proxy: &Proxy, direction: Direction, bytes: u64, a: &Player, b: &Player) -> bool {
+fn is_cut(server: &Server, proxy: &Proxy, direction: Direction, bytes: u64, a: &Player, b: &Player) -> bool {
     let lock = format!("cut-{bytes}");
     // Both are connected when the count begins.
     a.look(&lock);
@@ -74,8 +71,7 @@ fn is_cut(server: &Redis, proxy: &Proxy, direction: Direction, bytes: u64, a: &P
 
 fn connecting() {
     let server = server();
-    let proxy = Proxy::start(server.addr()).expect("a port");
-    let url = format!("redis://{}", proxy.addr());
+    let (proxy, url) = proxy(&server);
     let mut refused = 0;
     for direction in [Direction::ToServer, Direction::ToClient] {
         for bytes in (0..).step_by(7) {

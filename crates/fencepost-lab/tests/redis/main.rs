@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most tests wait; those that measure must not be starved.
     arguments.test_threads = arguments.test_threads.or(Some(4));
-    let rooms: [(&str, Tests); 11] = [
+    let rooms: [(&str, Tests); 12] = [
         ("amnesia", amnesia::TESTS),
         ("clocks", clocks::TESTS),
         ("crowd", crowd::TESTS),
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ("rights", rights::TESTS),
         ("scripts", scripts::TESTS),
         ("steps", steps::TESTS),
+        ("steps", steps::REPEATED),
     ];
     let trials = rooms.into_iter().flat_map(|(room, tests)| tests.iter().map(move |test| trial(room, *test)));
     libtest_mimic::run(&arguments, trials.chain(storm::trials()).collect()).exit_code()

@@ -6,11 +6,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fencepost::driver::Host;
+use fencepost::redis::Client;
 use fencepost::{Error, Guard, Locker, Moment, SystemHost, blocking};
+use fencepost_lab::faulty::{Faults, Faulty};
+use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::redis::{Options, Redis};
 
 /// Long enough that nothing of a test runs out by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// What the tests of all backends call the server.
+pub(crate) type Server = Redis;
+
+/// The lease of those tests.
+pub(crate) const STEP: Duration = ms(600);
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -24,8 +33,25 @@ pub(crate) fn server_with(options: Options) -> Redis {
     Redis::start(options).expect("redis-server starts")
 }
 
+/// A way to the server that can be cut, and its URL.
+pub(crate) fn proxy(server: &Redis) -> (Proxy, String) {
+    let proxy = Proxy::start(server.addr()).expect("a port");
+    let url = format!("redis://{}", proxy.addr());
+    (proxy, url)
+}
+
 pub(crate) fn locker(url: &str) -> Locker {
     blocking::wait(Locker::connect(url)).expect("the server answers")
+}
+
+/// A locker whose requests can be lost.
+pub(crate) fn faulty(url: &str) -> (Locker, Arc<Faults>) {
+    let options = fencepost::redis::Options::from_url(url.parse().expect("a url")).expect("options");
+    let faults = Arc::default();
+    let client = Arc::new(Client::new(options.clone(), host()));
+    let transport = Arc::new(Faulty::new(client, host(), Arc::clone(&faults)));
+    let driver = blocking::wait(fencepost::redis::driver(transport, options, host())).expect("it connects");
+    (Locker::from_parts(driver, host()), faults)
 }
 
 pub(crate) fn host() -> Arc<dyn Host> {

@@ -53,6 +53,12 @@ impl Api {
         self.revision.load(Ordering::Relaxed)
     }
 
+    /// Asks nothing: any user may, and the answer says which cluster this is.
+    pub(crate) async fn greet(&self) -> Result<(), Fail> {
+        let reply: Headed = self.call("hello", path::STATUS, &Headed::default()).await?;
+        self.check(reply.header, None).map(drop)
+    }
+
     pub(crate) async fn txn(&self, verb: &'static str, ask: TxnRequest) -> Result<TxnResponse, Fail> {
         let known = self.known();
         let reply: TxnResponse = self.call(verb, path::TXN, &ask).await?;

@@ -19,7 +19,7 @@ use tonic::Status;
 use super::{
     Call, Events, Options, Transport,
     connection::{Connection, Login},
-    fail::{fail, is_of_the_endpoint, wants_login},
+    fail::{cause, fail, is_of_the_endpoint, wants_login},
     proto::{AuthenticateRequest, AuthenticateResponse, StatusResponse, path},
 };
 use crate::{
@@ -224,6 +224,12 @@ impl Inner {
     /// An endpoint that does not even say hello.
     fn stranger(&self, name: &str, status: &Status) -> Fail {
         let hint = if self.options.tls.is_some() { "" } else { "; if it expects TLS, write etcds://" };
+        let cause = cause(status);
+        if cause.contains("fatal alert") {
+            return Fail::Denied(format!(
+                "{name} refuses us in TLS; give cert= and key= of an authority that it trusts: {cause}"
+            ));
+        }
         match fail(status) {
             Fail::Unknown(why) => {
                 Fail::Unavailable(format!("{name} did not answer as etcd does: {why}{hint}"))

@@ -3,6 +3,8 @@
 //! Source: `etcdserver/api/v3rpc/rpctypes/error.go`, whose sentences are a part of the protocol: several mean different things under one
 //! code.
 
+use std::error::Error;
+
 use tonic::{Code, Status};
 
 use crate::driver::Fail;
@@ -56,6 +58,16 @@ pub(super) fn fail(status: &Status) -> Fail {
         Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => Fail::Internal(said),
         // Also etcd's own time limit, and a leader that changed: the request may have been carried out.
         _ if heard.starts_with("etcdserver: ") => Fail::Unknown(said),
-        _ => Fail::Unknown(format!("the connection to etcd broke: {heard}")),
+        _ => Fail::Unknown(format!("the connection to etcd broke: {}", cause(status))),
     }
+}
+
+/// What the connection died of: each layer above calls it only an error of the one below.
+pub(super) fn cause(status: &Status) -> String {
+    let mut cause: &dyn Error = status;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = if status.source().is_some() { cause.to_string() } else { status.message().to_owned() };
+    text.lines().next().unwrap_or_default().to_owned()
 }

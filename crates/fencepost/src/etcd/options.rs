@@ -72,6 +72,11 @@ impl Options {
         Ok(Self { prefix, names, addresses, credentials, tls })
     }
 
+    /// Whether we say who we are, by a login or a certificate.
+    pub(crate) fn shows_who(&self) -> bool {
+        self.credentials.user.is_some() || self.tls.as_ref().is_some_and(|tls| tls.identity.is_some())
+    }
+
     /// One endpoint as messages name it.
     pub(crate) fn endpoint(&self, index: usize) -> String {
         format!("{}://{}", self.scheme(), self.addresses[index])

@@ -292,8 +292,10 @@ impl Etcd {
         if let Some(tls) = &self.options.tls {
             flags.push(format!("--cert-file={}", tls.certificate.display()));
             flags.push(format!("--key-file={}", tls.key.display()));
-            flags.push(format!("--trusted-ca-file={}", tls.authority.display()));
-            flags.push(format!("--client-cert-auth={}", tls.ask_clients));
+            if tls.ask_clients {
+                flags.push(format!("--trusted-ca-file={}", tls.authority.display()));
+                flags.push("--client-cert-auth".into());
+            }
         }
         flags.extend(self.options.token_ttl.map(|seconds| format!("--auth-token-ttl={seconds}")));
         flags

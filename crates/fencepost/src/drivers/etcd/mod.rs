@@ -78,8 +78,11 @@ impl Etcd {
         let fresh = format!("{:016x}{:016x}", host.random(), host.random());
         let source = match source(&api, &keys, fresh).await {
             Ok(source) => Some(source),
-            // Then less can be promised, as the notice says.
-            Err(Fail::Denied(_)) if api.cluster() != 0 || options.credentials.user.is_some() => None,
+            // Then less can be promised, as the notice says; unless it is the login that was refused, or missing.
+            Err(Fail::Denied(_)) if options.shows_who() => {
+                api.greet().await?;
+                None
+            }
             Err(fail) => return Err(fail),
         };
         let marks_the_left = source.is_some();
