@@ -17,7 +17,7 @@ use fencepost_lab::{
     checker::{Rule, Rules, judge},
     clock::now_ns,
     history::{Event, Kind, Outcome, Phase, Recorder, read},
-    server::{Process, home, ignored, redis},
+    server::{Process, etcd, home, ignored, redis},
 };
 use libtest_mimic::{Failed, Trial};
 
@@ -36,7 +36,8 @@ const SIDE: usize = 4;
 const FEW: (usize, usize) = (10, 2);
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let crowds = PEERS.into_iter().map(|peer| (peer, "")).chain([(Client::RedisPy, "lock:")]);
+    let crowds = PEERS.into_iter().chain([Client::Etcdctl]).map(|peer| (peer, ""));
+    let crowds = crowds.chain([(Client::RedisPy, "lock:")]);
     let trial = |(peer, prefix): (Client, &'static str)| {
         let found = peer.found();
         let skip = ignored(&found);
@@ -75,6 +76,46 @@ fn crowd(peer: Client, prefix: &str) -> Result<(), Failed> {
         .into())
 }
 
+/// Where both sides meet.
+enum Server {
+    Redis(redis::Redis),
+    Etcd(Box<etcd::Etcd>),
+}
+
+impl Server {
+    fn start(peer: Client) -> Result<Self, Failed> {
+        Ok(match peer {
+            Client::Etcdctl => Self::Etcd(Box::new(etcd::Etcd::start(etcd::Options::default())?)),
+            _ => Self::Redis(redis::Redis::start(redis::Options::default())?),
+        })
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Redis(server) => server.url(),
+            Self::Etcd(server) => server.url(),
+        }
+    }
+
+    /// Such that the name is the peer's.
+    fn our_url(&self, prefix: &str) -> String {
+        let option = match self {
+            Self::Redis(_) if prefix.is_empty() => "?prefix=",
+            Self::Redis(_) => "",
+            Self::Etcd(_) => "?names=raw",
+        };
+        self.url() + option
+    }
+
+    /// Leases of etcd are whole seconds, and renewed on both sides.
+    fn ttl_ms(&self) -> u64 {
+        match self {
+            Self::Redis(_) => TTL_MS,
+            Self::Etcd(_) => 2 * TTL_MS,
+        }
+    }
+}
+
 /// What happened in one run.
 struct Run {
     events: Vec<Event>,
@@ -84,13 +125,13 @@ struct Run {
 
 impl Run {
     fn play(peer: Client, prefix: &str, key: &str, time: Duration) -> Result<Self, Failed> {
-        let server = redis::Redis::start(redis::Options::default())?;
+        let server = Server::start(peer)?;
         let home = home("interop")?;
         fs::write(home.path().join("resource"), "")?;
-        let task = |url: String, key: String| Task::new(home.path(), LOCK, url, key, TTL_MS);
-        let option = if prefix.is_empty() { "?prefix=" } else { "" };
+        let task = |url: String, key: String| Task::new(home.path(), LOCK, url, key, server.ttl_ms());
+        let ours = server.our_url(prefix);
         let tasks = BTreeMap::from([
-            (Client::Fencepost.name(), (Client::Fencepost, task(server.url() + option, LOCK.into()))),
+            (Client::Fencepost.name(), (Client::Fencepost, task(ours, LOCK.into()))),
             (peer.name(), (peer, task(server.url(), key.into()))),
         ]);
         let mut scene = Scene::new(home.path())?;

@@ -4,6 +4,7 @@
 
 mod crowd;
 mod diary;
+mod etcdctl;
 mod handover;
 mod ours;
 mod players;
@@ -17,12 +18,14 @@ use players::{Client, Task};
 fn main() -> ExitCode {
     match Task::of_this_process() {
         Some((Client::Fencepost, task)) => return ours::play(&task),
+        Some((Client::Etcdctl, task)) => return etcdctl::play(&task),
         Some((_, task)) => return rslock::play(&task),
         None => {}
     }
     let mut arguments = Arguments::from_args();
     // The players spend most of their time waiting, but a stalled one says nothing about a lock.
     arguments.test_threads = arguments.test_threads.or(Some(2));
-    let trials: Vec<Trial> = [crowd::trials(), handover::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> =
+        [crowd::trials(), etcdctl::trials(), handover::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -9,7 +9,7 @@ use std::{
 use fencepost_lab::{
     clock::now_ns,
     server::{
-        Missing, Process,
+        Missing, Process, etcd,
         peers::{Peer, node, python},
         redis,
     },
@@ -27,9 +27,10 @@ pub(crate) enum Client {
     Redlock,
     RedlockBeta,
     Rslock,
+    Etcdctl,
 }
 
-/// Those of others.
+/// Those of others on Redis.
 pub(crate) const PEERS: [Client; 4] = [Client::RedisPy, Client::Redlock, Client::RedlockBeta, Client::Rslock];
 
 impl Client {
@@ -41,19 +42,22 @@ impl Client {
             Self::Redlock => "redlock",
             Self::RedlockBeta => "redlock-beta",
             Self::Rslock => "rslock",
+            Self::Etcdctl => "etcdctl",
         }
     }
 
     /// Whether the tests with it can run here.
     pub(crate) fn found(self) -> Result<(), Missing> {
-        redis::installed()?;
-        self.peer().map(drop)
+        match self {
+            Self::Etcdctl => etcd::installed().map(drop),
+            _ => redis::installed().and_then(|_| self.peer()).map(drop),
+        }
     }
 
     /// The interpreter of a client that is not compiled in.
     fn peer(self) -> Result<Option<Peer>, Missing> {
         match self {
-            Self::Fencepost | Self::Rslock => Ok(None),
+            Self::Fencepost | Self::Rslock | Self::Etcdctl => Ok(None),
             Self::RedisPy => python("redis").map(Some),
             Self::Redlock | Self::RedlockBeta => node("ioredis").and_then(|_| node(self.name())).map(Some),
         }
@@ -98,8 +102,9 @@ impl Task {
 
     pub(crate) fn of_this_process() -> Option<(Client, Self)> {
         let task: Self = serde_json::from_str(&env::var(TASK).ok()?).expect("a task");
-        let client = if task.client == Client::Rslock.name() { Client::Rslock } else { Client::Fencepost };
-        Some((client, task))
+        let played =
+            [Client::Rslock, Client::Etcdctl].into_iter().find(|client| task.client == client.name());
+        Some((played.unwrap_or(Client::Fencepost), task))
     }
 
     /// Starts a player.
@@ -109,7 +114,7 @@ impl Task {
             Some(peer) => peer.command(),
         };
         match client {
-            Client::Fencepost | Client::Rslock => {}
+            Client::Fencepost | Client::Rslock | Client::Etcdctl => {}
             Client::RedisPy => drop(command.args(["-c", include_str!("peers/redis_py.py")])),
             Client::Redlock | Client::RedlockBeta => {
                 command.args(["-e", include_str!("peers/redlock.js")]);
