@@ -21,11 +21,22 @@ pub const SCHEMES: &[&str] = &[
     "redis",
     #[cfg(feature = "redis")]
     "rediss",
+    #[cfg(feature = "zookeeper")]
+    "zk",
+    #[cfg(feature = "zookeeper")]
+    "zks",
 ];
 
 /// Every scheme that Fencepost knows, with the feature that compiles it in.
-const KNOWN: &[(&str, &str)] =
-    &[("etcd", "etcd"), ("etcds", "etcd"), ("local", "local"), ("redis", "redis"), ("rediss", "redis")];
+const KNOWN: &[(&str, &str)] = &[
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("local", "local"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("zk", "zookeeper"),
+    ("zks", "zookeeper"),
+];
 
 /// The driver for the backend that `url` names, to be wrapped, simulated or tested;
 /// [`Locker::connect`](crate::Locker::connect) is the way to use one.
@@ -46,6 +57,8 @@ pub async fn connect(url: &str, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, 
         "local" => crate::drivers::local::connect(url, host),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => crate::drivers::redis::connect(url, host).await,
+        #[cfg(feature = "zookeeper")]
+        "zk" | "zks" => crate::drivers::zookeeper::connect(url, host).await,
         scheme => {
             let _ = host;
             let feature = KNOWN.iter().find(|(known, _)| *known == scheme);

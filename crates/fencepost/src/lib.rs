@@ -38,6 +38,8 @@ mod owner;
 #[cfg(feature = "net")]
 mod secret;
 mod token;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 pub mod blocking;
 #[cfg(feature = "conformance")]

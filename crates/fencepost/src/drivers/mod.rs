@@ -6,3 +6,5 @@ pub(crate) mod etcd;
 pub(crate) mod local;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
