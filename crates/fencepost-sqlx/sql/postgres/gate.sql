@@ -7,7 +7,7 @@
 --
 --   fencepost_fence(resource, token [, lineage])    raise the gate; call it before you read
 --   fencepost_admit(resource, token [, lineage])    the same, and let this transaction write to what is protected
---   fencepost_admit_recorded(resource, token [, lineage])  admit a token that is recorded, and raise nothing
+--   CALL fencepost_admit_recorded(resource, token [, lineage])  admit a token that is recorded, and raise nothing
 --   fencepost_highest(resource)                     the highest token so far, null if there was none
 --   fencepost_protect(table, resource)              refuse writes to the table by transactions that were not admitted
 --   fencepost_protect_rows(table, column [, prefix])  the same for each row, whose resource is the prefix and the column
@@ -134,7 +134,7 @@ CREATE OR REPLACE FUNCTION fencepost.snapshot_is_fixed() RETURNS boolean LANGUAG
 AS $$SELECT current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')$$;
 
 CREATE OR REPLACE FUNCTION fencepost.key(resource text) RETURNS bigint LANGUAGE sql IMMUTABLE
-AS 'SELECT hashtextextended(resource, 5073410938432513)';
+AS 'SELECT pg_catalog.hashtextextended(resource, 5073410938432513)';
 
 -- Fails if this mark does not let this pass through.
 CREATE OR REPLACE FUNCTION fencepost.refuse(resource text, token numeric, lineage text, highest bigint, recorded text)
@@ -251,25 +251,52 @@ $function$;
 
 -- As fencepost_admit for a token that is recorded already, in a transaction of its own: it raises nothing, so no rollback takes
 -- back what a caller relies on. Since it needs no exclusive lock afterwards it takes the shared one first, and looks once.
-CREATE OR REPLACE FUNCTION public.fencepost_admit_recorded(resource text, token numeric, lineage text DEFAULT NULL) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+--
+-- It is in the way of every transaction, and so saves what it can: a call needs no plan; the lock is taken by an expression,
+-- not by a statement; and there is no search path to set, since each name is whole, as in is_admitted.
+CREATE OR REPLACE PROCEDURE public.fencepost_admit_recorded(resource text, token numeric, lineage text DEFAULT NULL)
+LANGUAGE plpgsql SECURITY DEFINER
+AS $function$
+#variable_conflict use_variable
+DECLARE
+    transaction text;
+    admitted text;
+BEGIN
+    IF pg_catalog.pg_advisory_xact_lock_shared(fencepost.key(resource)) IS NULL THEN
+        PERFORM fencepost.check_resource(resource);
+    END IF;
+    PERFORM FROM fencepost.guard g
+    WHERE g.resource OPERATOR(pg_catalog.=) resource AND g.highest OPERATOR(pg_catalog.=) token
+      AND (lineage IS NULL OR g.lineage OPERATOR(pg_catalog.=) lineage)
+      AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed';
+    IF NOT FOUND THEN
+        PERFORM fencepost.pass_recorded(resource, token, lineage);
+        RETURN;
+    END IF;
+    -- As fencepost.note, which is for those that are admitted twice.
+    transaction := pg_catalog.pg_current_xact_id()::pg_catalog.text OPERATOR(pg_catalog.||) E'\n';
+    admitted := pg_catalog.current_setting('fencepost.admitted', true);
+    IF pg_catalog.starts_with(admitted, transaction) THEN
+        PERFORM fencepost.pass_recorded(resource, token, lineage);
+    ELSE
+        admitted := pg_catalog.set_config('fencepost.admitted', transaction OPERATOR(pg_catalog.||) resource OPERATOR(pg_catalog.||) E'\n', true);
+    END IF;
+EXCEPTION WHEN SQLSTATE 'FP000' THEN
+    -- For the sake of the lock, as above.
+    RAISE;
+END
+$function$;
+
+-- The rest of it, for whatever is not what nearly every transaction asks.
+CREATE OR REPLACE FUNCTION fencepost.pass_recorded(resource text, token numeric, lineage text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $function$
 #variable_conflict use_variable
 BEGIN
-    -- An expression and not a statement: it takes the lock in a tenth of the time.
-    IF pg_advisory_xact_lock_shared(fencepost.key(resource)) IS NULL THEN
-        PERFORM fencepost.check_resource(resource);
-    END IF;
-    PERFORM fencepost.note(resource) FROM fencepost.guard g
-    WHERE g.resource = resource AND g.highest = token AND (lineage IS NULL OR g.lineage = lineage)
-      AND NOT fencepost.snapshot_is_fixed();
-    IF FOUND THEN
-        RETURN;
-    END IF;
     PERFORM FROM fencepost.guard g
     WHERE g.resource = resource AND g.highest = token AND (lineage IS NULL OR g.lineage = lineage);
     IF FOUND THEN
-        -- A fixed snapshot: whether this is still so has to be asked of the row.
+        -- In a fixed snapshot. Whether this is still so has to be asked of the row.
         PERFORM fencepost.pass(resource, token, lineage);
         PERFORM fencepost.note(resource);
         RETURN;
@@ -282,9 +309,6 @@ BEGIN
         MESSAGE = format('the token is not recorded: call fencepost_fence in a transaction of its own first, presented=%s resource=%s',
                          trunc(token), resource),
         DETAIL = jsonb_build_object('resource', resource, 'presented', trunc(token)::text)::text;
-EXCEPTION WHEN SQLSTATE 'FP000' THEN
-    -- For the sake of the lock, as above.
-    RAISE;
 END
 $function$;
 

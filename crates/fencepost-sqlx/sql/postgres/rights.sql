@@ -38,7 +38,7 @@ BEGIN
         WHERE c.oid = 'fencepost.guard'::regclass AND a.grantee <> c.relowner
           AND (a.privilege_type <> 'SELECT' OR a.grantee = 0)
         UNION ALL
-        SELECT format('FUNCTION %s', p.oid::regprocedure), a.*
+        SELECT format('ROUTINE %s', p.oid::regprocedure), a.*
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace,
              aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
         WHERE (n.nspname = 'fencepost' OR n.nspname = 'public' AND starts_with(p.proname, 'fencepost_'))

@@ -42,8 +42,8 @@ pub async fn begin(
     let resource: Resource = resource.parse()?;
     let pass = pass.into();
     let memory = Memory::of(&resource, &pass);
-    let (fence, admit) =
-        (sql::call("fence", &resource, &pass), sql::call("admit_recorded", &resource, &pass));
+    let fence = sql::call("fence", &resource, &pass);
+    let admit = format!("CALL public.fencepost_admit_recorded({})", sql::shown(&resource, &pass));
     let pool = pool.clone();
     let begun = async move {
         // In this order: the statements of one message are one transaction, which BEGIN then keeps open. After a refusal

@@ -35,11 +35,11 @@ pub async fn install(connection: &mut PgConnection) -> Result<(), Error> {
 /// `Denied` for others than the gate's owner, `Invalid` if there is no such role, `Unavailable`.
 pub async fn grant(connection: &mut PgConnection, role: &str) -> Result<(), Error> {
     let role = identifier(role);
-    let functions =
+    let routines =
         ["fence", "admit", "admit_recorded", "highest"].map(|name| format!("public.fencepost_{name}"));
-    let functions = functions.join(", ");
+    let routines = routines.join(", ");
     let table = format!("GRANT SELECT ON fencepost.guard TO {role}");
-    run(connection, format!("{table}; GRANT EXECUTE ON FUNCTION {functions} TO {role}")).await
+    run(connection, format!("{table}; GRANT EXECUTE ON ROUTINE {routines} TO {role}")).await
 }
 
 /// What would go with the gate.

@@ -12,9 +12,14 @@ use super::error::explain_repeatable;
 
 /// A call of one of the gate's functions, `what` being the end of its name.
 pub(super) fn call(what: &str, resource: &Resource, pass: &Pass) -> String {
+    format!("SELECT public.fencepost_{what}({})", shown(resource, pass))
+}
+
+/// What shows a pass to the gate's routines.
+pub(super) fn shown(resource: &Resource, pass: &Pass) -> String {
     let lineage = optional(pass.lineage.as_ref());
     let (resource, token) = (literal(resource.as_str()), pass.token);
-    format!("SELECT public.fencepost_{what}({resource}, '{token}'::numeric, {lineage})")
+    format!("{resource}, '{token}'::numeric, {lineage}")
 }
 
 /// A string that means the same whatever the session takes backslashes for.

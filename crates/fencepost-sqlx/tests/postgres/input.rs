@@ -50,8 +50,9 @@ fn tokens(world: World) {
             ("''", "22P02", "numeric"),
             ("'0x10'", "22P02", "0x10"),
         ] {
-            for function in ["fence", "admit", "admit_recorded"] {
-                let error = send(connection, &format!("SELECT fencepost_{function}('a', {given})")).await;
+            for call in ["SELECT fencepost_fence", "SELECT fencepost_admit", "CALL fencepost_admit_recorded"]
+            {
+                let error = send(connection, &format!("{call}('a', {given})")).await;
                 assert_eq!(refused(error, code, &[part]).kind(), ErrorKind::Invalid, "{given}");
             }
         }
@@ -74,8 +75,13 @@ fn resources(world: World) {
         for given in
             ["''", "NULL", "E'a\\nb'", "E'a\\u0085b'", "'/a'", "'a/'", "'a//b'", "'..'", "'a/./b'", &long]
         {
-            for call in ["fence(@, 1)", "admit(@, 1)", "admit_recorded(@, 1)", "rebind(@, NULL, 1)"] {
-                let error = send(connection, &format!("SELECT fencepost_{}", call.replace('@', given))).await;
+            for call in [
+                "SELECT fencepost_fence(@, 1)",
+                "SELECT fencepost_admit(@, 1)",
+                "CALL fencepost_admit_recorded(@, 1)",
+                "SELECT fencepost_rebind(@, NULL, 1)",
+            ] {
+                let error = send(connection, &call.replace('@', given)).await;
                 assert_eq!(
                     refused(error, "22023", &["invalid resource"]).kind(),
                     ErrorKind::Invalid,

@@ -84,7 +84,7 @@ fn raises_nothing(world: World) {
             if !highest.is_empty() {
                 world.psql(&format!("SELECT fencepost_fence('a', {highest})"));
             }
-            let asked = send(connection, "SELECT fencepost_admit_recorded('a', 42)").await;
+            let asked = send(connection, "CALL fencepost_admit_recorded('a', 42)").await;
             let error =
                 refused(asked, "FP004", &["not recorded", "fencepost_fence", "presented=42 resource=a"]);
             assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -94,8 +94,7 @@ fn raises_nothing(world: World) {
             refused(send(connection, write).await, "FP003", &[]);
         }
         done(connection, "SELECT fencepost_fence('a', 42)").await;
-        let admitted =
-            "BEGIN; SELECT fencepost_admit_recorded('a', 42); INSERT INTO stock VALUES (1); COMMIT";
+        let admitted = "BEGIN; CALL fencepost_admit_recorded('a', 42); INSERT INTO stock VALUES (1); COMMIT";
         done(connection, admitted).await;
     });
 }

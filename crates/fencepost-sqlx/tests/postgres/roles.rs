@@ -55,6 +55,7 @@ fn application(world: World) {
             "SELECT fencepost_rebind('a', NULL, 1)",
             "SELECT fencepost.pass('a', 99, NULL)",
             "SELECT fencepost.note('a')",
+            "SELECT fencepost.pass_recorded('a', 42, NULL)",
             "SELECT fencepost_unprotect('stock')",
             "SELECT fencepost_protect('stock', 'b')",
             "DROP TRIGGER fencepost_insert ON stock",
@@ -119,14 +120,14 @@ fn search_path(world: World) {
         done(connection, "SET search_path = evil, pg_catalog, public").await;
         done(connection, "SELECT fencepost_fence('a', 42)").await;
         done(connection, "BEGIN; SELECT fencepost_admit('a', 42); INSERT INTO public.stock VALUES (1); COMMIT").await;
-        done(connection, "BEGIN; SELECT fencepost_admit_recorded('a', 42); INSERT INTO public.stock VALUES (1); COMMIT").await;
+        done(connection, "BEGIN; CALL fencepost_admit_recorded('a', 42); INSERT INTO public.stock VALUES (1); COMMIT").await;
         refused(send(connection, "SELECT fencepost_admit('a', 41)").await, "FP001", &[]);
-        refused(send(connection, "SELECT fencepost_admit_recorded('a', 41)").await, "FP001", &[]);
+        refused(send(connection, "CALL fencepost_admit_recorded('a', 41)").await, "FP001", &[]);
         refused(send(connection, "DELETE FROM public.stock").await, "FP003", &[]);
         // A table that hides ours.
         done(connection, "CREATE TEMPORARY TABLE guard AS SELECT 'a'::text AS resource, 1::bigint AS highest").await;
         refused(send(connection, "SELECT fencepost_admit('a', 41)").await, "FP001", &[]);
-        refused(send(connection, "SELECT fencepost_admit_recorded('a', 41)").await, "FP001", &[]);
+        refused(send(connection, "CALL fencepost_admit_recorded('a', 41)").await, "FP001", &[]);
         assert_eq!(world.psql("SELECT DISTINCT as_role FROM evil.ran"), "");
         assert_eq!(value(connection, "public.fencepost_highest('a')").await.as_deref(), Some("42"));
     });
@@ -212,6 +213,7 @@ fn default_privileges(world: World) {
             "SELECT fencepost_rebind('a', NULL, 1)",
             "SELECT fencepost.pass('a', 99, NULL)",
             "SELECT fencepost.note('a')",
+            "SELECT fencepost.pass_recorded('a', 42, NULL)",
             "CREATE TABLE fencepost.evil (n int)",
         ] {
             refused(send(connection, forbidden).await, "42501", &["permission denied"]);

@@ -41,8 +41,8 @@ fn any_client(world: World) {
         done(connection, "SELECT fencepost_admit('orders/4821', '42')").await;
         assert_eq!(value(connection, "fencepost_highest('orders/4821')").await.as_deref(), Some("42"));
         let numbers = ["stale", "presented=41 highest=42 resource=orders/4821"];
-        for function in ["fence", "admit", "admit_recorded"] {
-            let late = send(connection, &format!("SELECT fencepost_{function}('orders/4821', 41)")).await;
+        for call in ["SELECT fencepost_fence", "SELECT fencepost_admit", "CALL fencepost_admit_recorded"] {
+            let late = send(connection, &format!("{call}('orders/4821', 41)")).await;
             let error = refused(late, "FP001", &numbers);
             assert!(error.stale().is_some_and(|stale| stale.highest == token(42)), "{error}");
         }

@@ -49,14 +49,16 @@ fn clean_session(world: World) {
 }
 
 fn cancelled(world: World) {
+    // A name of its own: of others this process remembers tokens, and asks before it records one.
+    let resource = "given-up";
     world.run(async {
         let pool = world.pool(1).await;
         let mut holder = world.connect().await;
         let mut stalled = holder.begin().await.unwrap();
-        admit(&mut stalled, "a", token(41)).await.unwrap();
+        admit(&mut stalled, resource, token(41)).await.unwrap();
         tokio::select! {
             biased;
-            _ = begin(&pool, "a", token(42)) => panic!("the holder's transaction still runs"),
+            _ = begin(&pool, resource, token(42)) => panic!("the holder's transaction still runs"),
             () = world.waiting(1) => {}
         }
         stalled.commit().await.unwrap();
@@ -65,9 +67,9 @@ fn cancelled(world: World) {
         assert_eq!(value(connection, "pg_current_xact_id_if_assigned()").await, None);
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'";
         world.until(open, "0").await;
-        assert_eq!(mark(connection, "a").await.unwrap().highest, Some(token(42)));
+        assert_eq!(mark(connection, resource).await.unwrap().highest, Some(token(42)));
         done(&mut holder, "SET lock_timeout = '1s'").await;
-        fence(&mut holder, "a", token(43)).await.unwrap();
+        fence(&mut holder, resource, token(43)).await.unwrap();
     });
 }
 
@@ -101,9 +103,11 @@ fn savepoint(world: World) {
 fn cursor(world: World) {
     world.run(async {
         world.psql("CREATE TABLE stock (n int); SELECT fencepost_protect('stock', 'a'); SELECT fencepost_fence('a', 41)");
+        // What is called, and no function, can come into a cursor all the same.
+        world.psql("CREATE FUNCTION fencepost_admit_by_call(text, int) RETURNS text LANGUAGE plpgsql AS 'BEGIN CALL fencepost_admit_recorded($1, $2); RETURN NULL; END'");
         let (mut one, mut other) = (world.connect().await, world.connect().await);
         done(&mut other, "SET lock_timeout = '100ms'").await;
-        for call in ["admit('a', 41)", "fence('a', 41)", "admit_recorded('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
+        for call in ["admit('a', 41)", "fence('a', 41)", "admit_by_call('a', 41)", "admit('new', 41)", "fence('new', 42)"] {
             let resource = call.split('\'').nth(1).unwrap();
             let cursor = format!("DECLARE c CURSOR FOR SELECT CASE WHEN i = 1 THEN fencepost_{call}::text ELSE (1 / (i - 2))::text END FROM generate_series(1, 2) i");
             done(&mut one, &format!("BEGIN; {cursor}; FETCH 1 FROM c; SAVEPOINT s")).await;
