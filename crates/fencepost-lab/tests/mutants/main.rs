@@ -47,6 +47,18 @@ fn main() -> ExitCode {
         ("engine", engine::MUTANTS, &["--package", "fencepost-lab", "--test", "sim"][..], true),
         ("local", local::MUTANTS, &["--package", "fencepost", "--test", "local"], all),
         ("redis", redis::MUTANTS, &["--package", "fencepost-lab", "--test", "conformance", "redis::"], all),
+        (
+            "redis_floor",
+            redis::FLOORS,
+            &["--package", "fencepost-lab", "--test", "redis", "the_floor_heals"],
+            all,
+        ),
+        (
+            "redis_order",
+            redis::ORDERS,
+            &["--package", "fencepost-lab", "--test", "redis", "is_not_overtaken"],
+            all,
+        ),
     ] {
         for (name, mutant) in mutants {
             let workshop = workshop.clone();

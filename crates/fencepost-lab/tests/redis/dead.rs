@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fencepost::{ErrorKind, blocking};
 use fencepost_lab::server::redis::Redis;
 use nix::sys::signal::Signal::SIGCONT;
 
@@ -14,6 +15,7 @@ use crate::scene::{
 pub(crate) const TESTS: Tests = &[
     ("one_who_is_gone_costs_nothing", gone),
     ("one_who_is_frozen_costs_half_a_second", frozen),
+    ("one_who_is_frozen_is_not_overtaken_at_once", overtaken),
     ("one_who_thaws_gets_its_turn", thawed),
     ("a_thousand_who_are_gone", || thousand(18_000)),
     ("a_thousand_who_have_lapsed", || thousand(-1)),
@@ -58,6 +60,23 @@ fn frozen() {
     let took = hand_over(&server, "x", || Client::waits(&server.url(), "x"), |client| client.stop());
     println!("behind a waiter that was stopped: {took:?}");
     assert!(took >= ms(450) && took < ms(900), "{took:?}");
+}
+
+/// The lock is free and was offered to the first in line: whoever comes now has to stand behind it.
+fn overtaken() {
+    let server = server();
+    let url = server.url();
+    let (a, b) = (locker(&url), locker(&url));
+    let held = take(&a, "x", LONG);
+    let mut client = Client::waits(&url, "x");
+    in_line(&server, "x", 1);
+    client.stop();
+    give(held);
+    let newcomer = blocking::wait(b.lock("x").ttl(LONG).try_acquire());
+    assert!(newcomer.is_err_and(|error| error.kind() == ErrorKind::Timeout), "the line was ignored");
+    client.signal(SIGCONT);
+    assert!(client.line().starts_with("granted"));
+    client.kill();
 }
 
 /// It was passed over; when it goes on it has not lost its place.

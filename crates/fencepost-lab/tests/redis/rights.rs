@@ -15,6 +15,7 @@ pub(crate) const TESTS: Tests = &[
     ("the_least_that_docs_tell_is_enough", least),
     ("each_command_of_the_least_is_needed", needed),
     ("without_channels_the_lock_is_passed_on_by_asking", mute),
+    ("who_was_refused_listens_again_over_the_next_connection", listens_again),
     ("without_tracking_a_deletion_is_told_by_the_renewal", untracked),
     ("without_info_and_config_nothing_fails", no_info),
     ("without_hello_all_is_done_by_asking", no_hello),
@@ -124,6 +125,28 @@ fn needed() {
             });
         }
     });
+}
+
+fn listens_again() {
+    let server = with("jobs on nopass ~* &* +@all -subscribe");
+    let url = server.url_as("jobs", "any");
+    let (a, b) = (locker(&url), locker(&url));
+    let held = take(&a, "x", TTL);
+    let next = Waiter::start(&b, "x", TTL, LONG);
+    in_line(&server, "x", 1);
+    let asked = || {
+        let before = scripts(&server);
+        pass(TTL);
+        scripts(&server) - before
+    };
+    let refused = asked();
+    server.command::<()>(&["ACL", "SETUSER", "jobs", "+subscribe"]).expect("it answers");
+    server.command::<i64>(&["CLIENT", "KILL", "TYPE", "normal"]).expect("it answers");
+    pass(ms(500));
+    let told = asked();
+    assert!(refused > 10 && told < 10, "{refused} scripts, then {told}");
+    give(held);
+    give(next.granted().0);
 }
 
 fn mute() {

@@ -187,3 +187,93 @@ impl Drop for Counted<'_> {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A pump with its host's task, the polls of its future, and what that waits for.
+    struct Scene {
+        pump: Pump,
+        task: Arc<Count>,
+        polls: Arc<AtomicUsize>,
+        waits: Arc<Mutex<Option<Waker>>>,
+    }
+
+    impl Scene {
+        fn new() -> Self {
+            let (polls, waits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
+            let (polled, waiting) = (polls.clone(), waits.clone());
+            let future = poll_fn(move |cx| {
+                polled.fetch_add(1, Ordering::SeqCst);
+                *waiting.lock().unwrap() = Some(cx.waker().clone());
+                Poll::Pending
+            });
+            let scene = Self { pump: Pump::new(Box::pin(future)), task: Arc::default(), polls, waits };
+            assert!(scene.pump.run(&mut Context::from_waker(&Waker::from(scene.task.clone()))).is_pending());
+            scene
+        }
+
+        /// Something comes into the queue of the future.
+        fn push(&self) {
+            self.waits.lock().unwrap().clone().expect("it was polled").wake();
+        }
+
+        /// Sends a request that is not answered at once.
+        fn send(&self) {
+            let request: Fut<'_, ()> = Box::pin(poll_fn(|_| {
+                self.push();
+                Poll::Pending
+            }));
+            let mut sent = Box::pin(self.pump.drive(request));
+            assert!(sent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+
+        fn seen(&self) -> (usize, usize) {
+            (self.polls.load(Ordering::SeqCst), self.task.0.load(Ordering::SeqCst))
+        }
+    }
+
+    #[test]
+    fn a_request_is_written_where_it_is_sent_and_wakes_nobody() {
+        let scene = Scene::new();
+        scene.send();
+        assert_eq!(scene.seen(), (2, 0));
+        scene.push();
+        assert_eq!(scene.seen(), (2, 1), "the answer wakes the task");
+    }
+
+    #[test]
+    fn a_request_that_comes_while_another_thread_drives_wakes_the_task() {
+        let scene = Scene::new();
+        let driving = scene.pump.future.lock().unwrap();
+        scene.send();
+        drop(driving);
+        assert_eq!(scene.seen(), (1, 1));
+    }
+
+    #[test]
+    fn a_request_that_panics_leaves_no_silence() {
+        let scene = Scene::new();
+        let request: Fut<'_, ()> = Box::pin(async {
+            scene.push();
+            panic!("on purpose")
+        });
+        let mut sent = Box::pin(scene.pump.drive(request));
+        let poll = || sent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)).is_err());
+        assert_eq!(scene.seen(), (1, 1), "what was missed is made up for");
+        scene.push();
+        assert_eq!(scene.seen(), (1, 2));
+    }
+}
