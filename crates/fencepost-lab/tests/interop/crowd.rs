@@ -78,7 +78,7 @@ fn crowd(peer: Client, prefix: &str) -> Result<(), Failed> {
 
 /// Where both sides meet.
 enum Server {
-    Redis(redis::Redis),
+    Redis(Box<redis::Redis>),
     Etcd(Box<etcd::Etcd>),
 }
 
@@ -86,7 +86,7 @@ impl Server {
     fn start(peer: Client) -> Result<Self, Failed> {
         Ok(match peer {
             Client::Etcdctl => Self::Etcd(Box::new(etcd::Etcd::start(etcd::Options::default())?)),
-            _ => Self::Redis(redis::Redis::start(redis::Options::default())?),
+            _ => Self::Redis(Box::new(redis::Redis::start(redis::Options::default())?)),
         })
     }
 
