@@ -5,6 +5,7 @@
 //! installed, unless the environment variable `CI` is set, where that is an error.
 
 mod broken;
+mod etcd;
 mod file;
 mod killed;
 mod lost;
@@ -43,6 +44,7 @@ const GATES: &[Gate] = &[
     // On a disk, where a flush takes milliseconds; `file::trials` has ten thousand more.
     Gate { name: "file", storms: 500, fresh: file::fresh },
     Gate { name: "redis", storms: 500, fresh: redis::fresh },
+    Gate { name: "etcd", storms: 300, fresh: etcd::fresh },
     Gate { name: "postgres", storms: 500, fresh: postgres::fresh },
     // The gate that the broken ones are made of. It has what the real ones of this crate lack: transactions.
     Gate { name: "toy", storms: 10_000, fresh: || Ok(Box::new(toy::Toy::sound())) },
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(traps::trials());
     trials.extend(file::trials());
     trials.extend(owners::trials());
+    trials.extend(etcd::trials());
     trials.extend(redis::trials());
     trials.extend(lost::trials());
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));

@@ -199,3 +199,18 @@ pub(crate) fn unchanged(key: &[u8], changed: i64) -> Compare {
         ..compare(key, &[], 0)
     }
 }
+
+/// How the value of a key compares; never true for one that is missing.
+pub(crate) fn value_is(result: CompareResult, key: &[u8], value: impl Into<Vec<u8>>) -> Compare {
+    Compare {
+        result: result.into(),
+        target: CompareTarget::Value.into(),
+        with: Some(CompareWith::Value(value.into())),
+        ..compare(key, &[], 0)
+    }
+}
+
+/// A transaction within a transaction.
+pub(crate) fn nested(txn: TxnRequest) -> RequestOp {
+    RequestOp { request: Some(Request::Txn(txn)) }
+}

@@ -26,10 +26,13 @@ pub use transport::{Call, Events, Transport};
 
 pub use crate::net::Tls;
 pub(crate) use {
-    api::{Alive, Api, compare, delete, first_by_creation, last_by_creation, put, range, unchanged},
+    api::{
+        Alive, Api, compare, delete, first_by_creation, last_by_creation, nested, put, range, unchanged,
+        value_is,
+    },
     proto::{
-        Compare, Event, EventType, KeyValue, RangeRequest, Response, TxnRequest, TxnResponse, WatchAsk,
-        WatchCancel, WatchCreate, WatchFilter, WatchRequest, WatchResponse,
+        Compare, CompareResult, Event, EventType, KeyValue, RangeRequest, RequestOp, Response, TxnRequest,
+        TxnResponse, WatchAsk, WatchCancel, WatchCreate, WatchFilter, WatchRequest, WatchResponse,
     },
 };
 

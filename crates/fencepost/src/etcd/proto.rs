@@ -118,7 +118,7 @@ pub(crate) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub(crate) request: Option<Request>,
 }
 
@@ -130,11 +130,13 @@ pub(crate) enum Request {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRangeRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
-    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
     pub(crate) response: Option<Response>,
 }
 
@@ -146,6 +148,8 @@ pub(crate) enum Response {
     Put(PutResponse),
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRangeResponse),
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
@@ -154,6 +158,7 @@ pub(crate) enum CompareResult {
     Equal = 0,
     Greater = 1,
     Less = 2,
+    NotEqual = 3,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]

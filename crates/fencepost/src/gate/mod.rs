@@ -32,15 +32,21 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod mark;
 mod memory;
 mod pass;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod patience;
 #[cfg(feature = "redis")]
 mod redis;
 mod refusal;
 mod resource;
 
+#[cfg(feature = "etcd")]
+pub use etcd::{Answer, EtcdGate, OpenEtcd, Operation};
 pub use file::{FileGate, OpenFile};
 pub use mark::{Decision, Mark};
 pub use memory::{MemoryGate, OpenMemory};

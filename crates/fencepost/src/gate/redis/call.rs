@@ -1,12 +1,10 @@
 //! One request to the server and what its answer means.
 
-use tokio::sync::oneshot;
-
 use super::RedisGate;
 use crate::{
     driver::Fail,
     error::{Error, ErrorKind},
-    gate::refusal::unknown_outcome,
+    gate::{patience::within, refusal::unknown_outcome},
     host::Fut,
     redis::{Command, Reply, Script, lacks_a_right, one},
 };
@@ -29,25 +27,12 @@ impl RedisGate {
         self.within_patience(key, Box::pin(async move { script.ask(&*transport, command).await })).await
     }
 
-    /// As a task of the host, which has the clock; so the caller needs no runtime of a certain kind.
     async fn within_patience(
         &self,
         key: &str,
         asked: Fut<'static, Result<Reply, Fail>>,
     ) -> Result<Reply, Error> {
-        let (answer, answered) = oneshot::channel();
-        let (host, patience) = (self.host.clone(), self.patience);
-        self.host.spawn(Box::pin(async move {
-            let reply = tokio::select! {
-                biased;
-                reply = asked => reply,
-                () = host.sleep_until(host.now() + patience) => {
-                    Err(Fail::Unknown(format!("no answer within {patience:?}")))
-                }
-            };
-            let _ = answer.send(reply);
-        }));
-        let reply = answered.await.unwrap_or_else(|_| Err(Fail::Unknown("the request was given up".into())));
+        let reply = within(&self.host, self.patience, asked).await;
         reply.map_err(|fail| error(fail, key)).and_then(|reply| sound(reply, key))
     }
 }
