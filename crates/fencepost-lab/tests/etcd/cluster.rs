@@ -1,7 +1,10 @@
 //! Three members, of which some fail.
 
+use std::time::Duration;
+
 use fencepost::{Guard, Locker, blocking};
 use fencepost_lab::history::Recorder;
+use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::etcd::Etcd;
 
 use crate::Tests;
@@ -16,6 +19,7 @@ pub(crate) const TESTS: Tests = &[
     ("a_frozen_minority_is_not_noticed", || on_the_cluster(minority_frozen)),
     ("without_a_majority_every_guard_is_lost_in_time", || on_the_cluster(majority_gone)),
     ("a_leader_that_wakes_up_renews_nothing", || on_the_cluster(leader_wakes)),
+    ("a_deposed_leaders_renewal_is_not_believed", || on_the_cluster(deposed)),
     ("a_lock_survives_a_restart_of_all", || on_the_cluster(all_restarted)),
 ];
 
@@ -181,4 +185,39 @@ fn all_restarted(cluster: &mut Etcd) {
     let (next, _) = next.granted();
     assert!(next.token() > token);
     give(next);
+}
+
+/// Clients that know no other member than the leader, which stands still for longer than an election, and not for as long as the
+/// lease. When it goes on it still thinks that it leads, and answers the renewals that it finds (etcd#15247); the next leader's clock for
+/// those leases knows nothing of it. Cut off right after such an answer, a client must not believe for longer than its lease goes on.
+fn deposed(cluster: &mut Etcd) {
+    const TTL: Duration = ms(18_000);
+    let lead = leader(cluster);
+    let proxy = Proxy::start(cluster.addr(lead)).expect("a port");
+    let alone = cluster.url_through(&[proxy.addr()]);
+    let other = locker(&cluster.url_through(&[cluster.addr((lead + 1) % 3), cluster.addr((lead + 2) % 3)]));
+    let start = now();
+    let clients: Vec<Locker> = (0..20).map(|_| locker(&alone)).collect();
+    let name = |number: usize| format!("deposed-{number}");
+    let held: Vec<Guard> =
+        clients.iter().enumerate().map(|(number, client)| take(client, &name(number), TTL)).collect();
+    let next: Vec<Waiter> =
+        (0..20).map(|number| Waiter::start(&other, &name(number), LONG * 2, LONG * 2)).collect();
+    until("in line", LONG, || (cluster.keys("deposed-").ok()?.len() == 40).then_some(()));
+    assert!(now().since(start) < ms(2500), "the machine is too busy for what follows");
+    cluster.pause(lead).expect("it can be stopped");
+    // Into the time in which each of them has sent a renewal, a quarter to a third of the lease later, and waits for its answer.
+    pass((start + ms(7000)).since(now()));
+    let before: Vec<_> = held.iter().map(Guard::deadline).collect();
+    cluster.resume(lead).expect("it can go on");
+    until("a renewal", LONG, || {
+        held.iter().zip(&before).any(|(guard, before)| guard.deadline() != *before).then_some(())
+    });
+    proxy.cut();
+    for (guard, next) in held.iter().zip(next) {
+        let (next, got) = next.granted();
+        let deadline = guard.deadline().expect("a lease has an end");
+        assert!(deadline < got, "believed for {:?} after the next one had it", deadline.since(got));
+        give(next);
+    }
 }
