@@ -15,6 +15,7 @@ pub mod postgres;
 mod process;
 mod program;
 pub mod redis;
+pub mod zookeeper;
 
 pub use clock::Clock;
 pub use nobody::{as_nobody, give_to_nobody};

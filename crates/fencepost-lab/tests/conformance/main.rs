@@ -8,6 +8,7 @@ mod holder;
 mod leased;
 mod local;
 mod redis;
+mod zookeeper;
 
 use std::{
     collections::BTreeMap,
@@ -35,6 +36,7 @@ const DRIVERS: &[Driver] = &[
     Driver { name: "leased/session", fresh: || leased::fresh(Terms::Session) },
     Driver { name: "local", fresh: local::fresh },
     Driver { name: "redis", fresh: redis::fresh },
+    Driver { name: "zookeeper", fresh: zookeeper::fresh },
 ];
 
 /// What became of each trial.
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
     let trials: Vec<Trial> = trials.collect();
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));
     let conclusion = libtest_mimic::run(&args, trials);
+    zookeeper::finish();
     if is_whole && !every_promise_is_accounted_for(&matrix) {
         return ExitCode::FAILURE;
     }

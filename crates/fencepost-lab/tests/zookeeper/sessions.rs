@@ -1,0 +1,199 @@
+//! Sessions that end, and nodes that others delete.
+
+use std::time::Duration;
+
+use fencepost::gate::{MemoryGate, Pass};
+use fencepost::{ErrorKind, Loss, State, Token, blocking};
+use fencepost_lab::server::zookeeper::Client;
+
+use crate::Tests;
+use crate::process::Holder;
+use crate::scene::{LONG, Waiter, give, in_line, locker, ms, name, now, pass, single, take, told, until};
+
+pub(crate) const TESTS: Tests = &[
+    ("a_stopped_holder_learns_at_once_when_it_goes_on", a_stopped_holder_learns_at_once_when_it_goes_on),
+    ("a_waiter_whose_session_ends_learns_at_once", a_waiter_whose_session_ends_learns_at_once),
+    ("a_holder_whose_session_ends_learns_at_once", a_holder_whose_session_ends_learns_at_once),
+    ("a_node_deleted_by_an_operator_is_told_within_a_second", a_node_deleted_by_an_operator_is_told),
+    ("a_waiters_node_deleted_by_an_operator_is_made_again", a_waiters_node_is_made_again),
+    ("the_node_of_an_ended_session_is_not_adopted", the_node_of_an_ended_session_is_not_adopted),
+    ("a_short_ttl_becomes_what_the_server_grants", a_short_ttl_becomes_what_the_server_grants),
+    ("a_dead_waiter_is_passed_over", a_dead_waiter_is_passed_over),
+    ("a_closed_locker_ends_its_session", a_closed_locker_ends_its_session),
+];
+
+/// Whoever was stopped for longer than its session hears of the loss when it goes on, and a gate rejects its token.
+fn a_stopped_holder_learns_at_once_when_it_goes_on() {
+    let (place, lock) = (single(), name("stopped"));
+    let locker = locker(&place.url());
+    let mut holder = Holder::start(&place.url(), &lock, ms(900));
+    let stale = Token::new(holder.held()).expect("a token is not 0");
+    let waiter = Waiter::start(&locker, &lock, ms(900), LONG);
+    in_line(&mut place.client(), &lock, 2);
+    holder.stop();
+    let (guard, _) = waiter.granted();
+    assert!(stale < guard.token());
+    let gate = MemoryGate::new(());
+    gate.fence(&guard).expect("the newer token passes");
+    let stale = gate.fence(Pass::from(stale).with_lineage(guard.lineage().clone())).unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::Stale);
+    let resumed = now();
+    holder.resume();
+    let told = holder.lost();
+    assert!(told.since(resumed) < ms(500), "told {:?} after it went on", told.since(resumed));
+    give(guard);
+}
+
+/// CURATOR and etcd#19597: a waiter must not find out only when its turn comes.
+fn a_waiter_whose_session_ends_learns_at_once() {
+    let (place, lock) = (single(), name("waiter"));
+    let (holder, other) = (locker(&place.url()), locker(&place.url()));
+    let guard = take(&holder, &lock, LONG);
+    let waiter = Waiter::start(&other, &lock, ms(5000), LONG);
+    let mut client = place.client();
+    let line = in_line(&mut client, &lock, 2);
+    let first = client.read(&line[1]).expect("it is there");
+    Client::end_session(place.addr, first.owner).expect("the session ends");
+    let ended = now();
+    let again = until("a new node", LONG, || {
+        let line = client.line(&crate::scene::path(&lock)).expect("it answers");
+        client.read(line.get(1)?).ok().filter(|node| node.owner != first.owner)
+    });
+    assert!(now().since(ended) < ms(1000), "in line again after {:?}", now().since(ended));
+    assert!(again.czxid > first.czxid);
+    give(guard);
+    let (guard, _) = waiter.granted();
+    assert_eq!(guard.token().get(), again.czxid as u64, "granted by the new node");
+    give(guard);
+}
+
+fn a_holder_whose_session_ends_learns_at_once() {
+    let (place, lock) = (single(), name("ended"));
+    let locker = locker(&place.url());
+    let guard = take(&locker, &lock, LONG);
+    let mut client = place.client();
+    let line = in_line(&mut client, &lock, 1);
+    let node = client.read(&line[0]).expect("it is there");
+    Client::end_session(place.addr, node.owner).expect("the session ends");
+    let ended = now();
+    let told = told(&guard, LONG);
+    assert!(told.since(ended) < ms(1000), "told after {:?}", told.since(ended));
+    assert_eq!(guard.changes().hold().state, State::Lost(Loss::LeaseEnded));
+    // The same locker goes on with another session.
+    let next = take(&locker, &lock, LONG);
+    assert!(next.token() > guard.token());
+    give(next);
+}
+
+fn a_node_deleted_by_an_operator_is_told() {
+    let (place, lock) = (single(), name("deleted"));
+    let (locker, other) = (locker(&place.url()), locker(&place.url()));
+    let (guard, kept) = (take(&locker, &lock, LONG), take(&locker, &name("kept"), LONG));
+    let waiter = Waiter::start(&other, &lock, LONG, LONG);
+    let mut client = place.client();
+    let line = in_line(&mut client, &lock, 2);
+    // Watched in a batch, up to half a second after the grant.
+    pass(ms(800));
+    client.delete(&line[0]).expect("it is there");
+    let deleted = now();
+    let told = told(&guard, LONG);
+    assert!(told.since(deleted) < ms(1000), "told after {:?}", told.since(deleted));
+    assert_eq!(guard.changes().hold().state, State::Lost(Loss::Gone));
+    let (next, _) = waiter.granted();
+    assert!(next.token() > guard.token());
+    assert_eq!(blocking::wait(guard.release()).unwrap_err().kind(), ErrorKind::Lost);
+    assert!(next.is_held() && kept.is_held(), "a lost lock took others along");
+    give(next);
+    give(kept);
+}
+
+fn a_waiters_node_is_made_again() {
+    let (place, lock) = (single(), name("dropped"));
+    let (holder, other) = (locker(&place.url()), locker(&place.url()));
+    let guard = take(&holder, &lock, LONG);
+    let waiter = Waiter::start(&other, &lock, LONG, LONG);
+    let mut client = place.client();
+    let line = in_line(&mut client, &lock, 2);
+    client.delete(&line[1]).expect("it is there");
+    until("another node", ms(1000), || {
+        let now = client.line(&crate::scene::path(&lock)).expect("it answers");
+        (now.len() == 2 && now[1] != line[1]).then_some(())
+    });
+    give(guard);
+    give(waiter.granted().0);
+}
+
+/// CURATOR-498, -604 and -696: whatever was made on a session that is over is not ours any more, though it may still be
+/// seen. Here it is truly still there: bound to another session, with our claim's id in its name.
+fn the_node_of_an_ended_session_is_not_adopted() {
+    let (place, lock) = (single(), name("adopted"));
+    let locker = locker(&place.url());
+    let guard = take(&locker, &lock, LONG);
+    let mut client = place.client();
+    let ours = in_line(&mut client, &lock, 1).remove(0);
+    let node = client.read(&ours).expect("it is there");
+    Client::end_session(place.addr, node.owner).expect("the session ends");
+    told(&guard, LONG);
+    // What a slow server would still show: a node of the same name, which is not of our session.
+    let mut ghost = place.client();
+    ghost.create(&ours, b"", fencepost_lab::server::zookeeper::OPEN, 1).expect("the name is free");
+    let waiter = Waiter::start(&locker, &lock, LONG, LONG);
+    in_line(&mut client, &lock, 2);
+    assert!(blocking::wait(locker.lock(&lock).try_acquire()).is_err(), "the ghost was taken for ours");
+    drop(ghost);
+    let (next, _) = waiter.granted();
+    assert!(next.token() > guard.token());
+    give(next);
+}
+
+fn a_short_ttl_becomes_what_the_server_grants() {
+    let (place, lock) = (single(), name("short"));
+    let locker = locker(&place.url());
+    // No session is shorter than two ticks of a tenth of a second, of which three quarters are ours.
+    let guard = take(&locker, &lock, ms(100));
+    let left = guard.deadline().expect("a lease ends").since(now());
+    assert!(left <= ms(150), "{left:?} of a session of 200 ms");
+    let end = now() + ms(1000);
+    while now() < end && guard.is_held() {
+        pass(ms(5));
+    }
+    // On a busy machine so short a lease may run out; it must not be believed then.
+    drop(guard);
+    let long = take(&locker, &lock, Duration::from_secs(24 * 60 * 60));
+    let left = long.deadline().expect("a lease ends").since(now());
+    assert!(left <= Duration::from_secs(450), "{left:?} of a session of 600 s");
+    give(long);
+}
+
+fn a_dead_waiter_is_passed_over() {
+    let (place, lock) = (single(), name("dead"));
+    let locker = locker(&place.url());
+    let guard = take(&locker, &lock, LONG);
+    let dead = Holder::start(&place.url(), &lock, ms(900));
+    let mut client = place.client();
+    in_line(&mut client, &lock, 2);
+    let waiter = Waiter::start(&locker, &lock, LONG, LONG);
+    in_line(&mut client, &lock, 3);
+    drop(dead);
+    give(guard);
+    let freed = now();
+    let (next, got) = waiter.granted();
+    assert!(
+        got.since(freed) < ms(900 * 4 / 3 + 1500),
+        "the dead one stood in the way for {:?}",
+        got.since(freed)
+    );
+    give(next);
+}
+
+fn a_closed_locker_ends_its_session() {
+    let (place, lock) = (single(), name("closed"));
+    let locker = locker(&place.url());
+    let guard = take(&locker, &lock, LONG * 10);
+    let mut client = place.client();
+    in_line(&mut client, &lock, 1);
+    drop(guard);
+    drop(locker);
+    // Long before the session would end by itself.
+    in_line(&mut client, &lock, 0);
+}
