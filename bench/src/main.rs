@@ -4,6 +4,7 @@
 //! alone say more about the machine than about the program. Nothing is judged by the exit status; the table says what
 //! is the goal and what was measured.
 
+mod backends;
 mod crowd;
 mod detour;
 mod gate;
@@ -101,6 +102,9 @@ fn measure(cli: &Cli) -> Outcome<()> {
     }
     if is_asked(Backend::Postgres) {
         gate::measure(&mut table, effort)?;
+    }
+    if cli.only.is_none() {
+        backends::measure(&mut table, &memory, effort)?;
     }
     table.print();
     Ok(())

@@ -7,6 +7,8 @@ use crate::{pairs::Pairs, places::Place};
 pub(crate) struct Table {
     head: Vec<String>,
     rows: Vec<[String; 6]>,
+    /// A table of its own below, whose first row is its head.
+    aside: Vec<Vec<String>>,
 }
 
 impl Table {
@@ -21,7 +23,7 @@ impl Table {
             head.push("a debug build: say --release, or no figure below means anything".into());
         }
         let titles = ["what", "floor", "", "measured", "ratio", "goal"].map(str::to_owned);
-        Self { head, rows: vec![titles] }
+        Self { head, rows: vec![titles], aside: Vec::new() }
     }
 
     /// A line above the table.
@@ -54,6 +56,11 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// A row of the table below.
+    pub(crate) fn aside(&mut self, row: Vec<String>) {
+        self.aside.push(row);
+    }
+
     pub(crate) fn print(&self) {
         for line in &self.head {
             println!("{line}");
@@ -68,6 +75,14 @@ impl Table {
                 _ => format!("{cell:<width$}"),
             });
             println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        }
+        let columns = self.aside.first().map_or(0, Vec::len);
+        let width = |at: usize| self.aside.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
+        let widths: Vec<_> = (0..columns).map(width).collect();
+        for (number, row) in self.aside.iter().enumerate() {
+            let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+            let gap = if number == 0 { "\n" } else { "" };
+            println!("{gap}{}", cells.collect::<Vec<_>>().join("  ").trim_end());
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use fencepost_lab::leased::{Control, Remote, Server};
 use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::Process;
 use fencepost_lab::server::etcd::{self, Etcd};
 use fencepost_lab::server::redis::{self, Redis};
+use fencepost_lab::server::zookeeper::{self, Client, ZooKeeper};
 
 use crate::scene::{Scene, me, note};
 
@@ -22,6 +24,7 @@ enum Kind {
     Leased(Mutex<Process>, Remote),
     Redis(Box<Mutex<Redis>>),
     Etcd(Box<Mutex<Etcd>>),
+    ZooKeeper(Box<Mutex<ZooKeeper>>),
 }
 
 /// The role of the leased backend's server. It ends with the test that started it.
@@ -64,11 +67,21 @@ impl Backend {
         }
     }
 
+    /// One ZooKeeper server.
+    pub(crate) fn zookeeper() -> Self {
+        let server = ZooKeeper::start(zookeeper::Options::default()).expect("it starts");
+        Self {
+            proxy: Proxy::start(server.addr()).expect("a port"),
+            server: Kind::ZooKeeper(Box::new(server.into())),
+        }
+    }
+
     pub(crate) fn pause(&self) {
         match &self.server {
             Kind::Leased(server, _) => lock(server).pause(),
             Kind::Redis(server) => lock(server).pause(),
             Kind::Etcd(server) => lock(server).pause(0),
+            Kind::ZooKeeper(server) => lock(server).pause(),
         }
         .expect("it runs");
     }
@@ -92,6 +105,29 @@ impl Backend {
                     Control::Delete(name) => server.delete(&holder(&name).0),
                     Control::ExpireHolder(name) => server.revoke(holder(&name).1),
                     other => panic!("no operator of etcd can do that: {other:?}"),
+                }
+                .expect("it answers");
+            }
+            Kind::ZooKeeper(server) => {
+                let addr = lock(server).addr();
+                let mut client = Client::connect(addr, Duration::from_secs(10)).expect("it answers");
+                let line = |client: &mut Client, name: &str| {
+                    let lock = format!("/fencepost/locks/{name}");
+                    let names = client.line(&lock).expect("it answers");
+                    names.iter().map(|node| format!("{lock}/{node}")).collect::<Vec<_>>()
+                };
+                match control {
+                    Control::Wipe => line(&mut client, "x").iter().try_for_each(|node| client.delete(node)),
+                    Control::Delete(name) => {
+                        let holder = line(&mut client, &name).swap_remove(0);
+                        client.delete(&holder)
+                    }
+                    Control::ExpireHolder(name) => {
+                        let holder = line(&mut client, &name).swap_remove(0);
+                        let session = client.read(&holder).expect("it answers").owner;
+                        Client::end_session(addr, session)
+                    }
+                    other => panic!("no operator of ZooKeeper can do that: {other:?}"),
                 }
                 .expect("it answers");
             }

@@ -9,7 +9,7 @@ use std::io::Read;
 use fencepost_lab::checker::{Rule, Rules, judge};
 use fencepost_lab::history::Kind;
 use fencepost_lab::leased::Control;
-use fencepost_lab::server::{etcd, ignored, redis};
+use fencepost_lab::server::{etcd, ignored, redis, zookeeper};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
@@ -38,7 +38,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("backend_frozen_at_the_end", frozen_at_the_end),
     ];
     let each = |(name, test): Test| {
-        let real = [("redis", redis::installed().map(drop)), ("etcd", etcd::installed().map(drop))];
+        let real = [
+            ("redis", redis::installed().map(drop)),
+            ("etcd", etcd::installed().map(drop)),
+            ("zookeeper", zookeeper::installed().map(drop)),
+        ];
         [("claim", Ok(())), ("session", Ok(()))].into_iter().chain(real).map(move |(lease, found)| {
             let (name, skip) = (format!("lease_{name}_{lease}"), ignored(&found));
             let run = move || {

@@ -34,11 +34,12 @@ impl World {
         Self::at(scene, url, None)
     }
 
-    /// A backend with leases: the test backend with leases of a `claim` or of a `session`, or a real server: `redis` or `etcd`.
+    /// A backend with leases: the test backend with leases of a `claim` or of a `session`, or a real server: `redis`, `etcd` or `zookeeper`.
     pub(crate) fn leased(lease: &str) -> Self {
         match lease {
             "redis" => return Self::redis(redis::Options::default()),
             "etcd" => return Self::through("etcd", Backend::etcd()),
+            "zookeeper" => return Self::through("zk", Backend::zookeeper()),
             _ => {}
         }
         let scene = Scene::new();

@@ -245,7 +245,7 @@ impl Inner {
             let present = self.present();
             (present.identity.clone(), present.seen())
         };
-        let mut stream = net::connect(address, self.options.tls.as_ref(), &name).await?;
+        let mut stream = net::connect(address, self.options.tls.as_ref(), &name, None).await?;
         let identity =
             shake(&mut stream, &self.options, address, identity.as_ref(), self.timeout, seen).await?;
         let (connection, run) = Connection::new(stream, seen, Arc::new(Ear(Arc::downgrade(self))));

@@ -32,10 +32,10 @@ impl Ensemble {
         let links = (0..3).map(|_| quorum.iter().map(link).collect::<io::Result<Vec<_>>>());
         let links = links.collect::<io::Result<Vec<_>>>()?;
         let mut servers = Vec::new();
-        for me in 0..3 {
+        for (me, links) in links.iter().enumerate() {
             let member = |other: usize| {
                 // A server listens where its own line says, and finds the others where theirs do.
-                let leading = if other == me { quorum[other].addr() } else { links[me][other].addr() };
+                let leading = if other == me { quorum[other].addr() } else { links[other].addr() };
                 let (leading, electing) = (leading.port(), election[other].number());
                 format!("server.{}=127.0.0.1:{leading}:{electing}", other + 1)
             };
