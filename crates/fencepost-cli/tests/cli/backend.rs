@@ -112,9 +112,7 @@ impl Backend {
                 let addr = lock(server).addr();
                 let mut client = Client::connect(addr, Duration::from_secs(10)).expect("it answers");
                 let line = |client: &mut Client, name: &str| {
-                    let lock = format!("/fencepost/locks/{name}");
-                    let names = client.line(&lock).expect("it answers");
-                    names.iter().map(|node| format!("{lock}/{node}")).collect::<Vec<_>>()
+                    client.line(&format!("/fencepost/locks/{name}")).expect("it answers")
                 };
                 match control {
                     Control::Wipe => line(&mut client, "x").iter().try_for_each(|node| client.delete(node)),
