@@ -96,7 +96,7 @@ impl Workshop {
         let workspace = self.copy.join("Cargo.toml");
         let text = fs::read_to_string(&workspace)?;
         fs::write(&workspace, text.replace(r#""bench", "#, ""))?;
-        for part in ["crates/fencepost", "crates/fencepost-lab", "crates/fencepost-sqlx"] {
+        for part in ["crates/fencepost", "crates/fencepost-lab", "crates/fencepost-sqlx", "docs"] {
             copy_all(&self.source.join(part), &self.copy.join(part))?;
         }
         for edit in changed.map_or(&[][..], |mutant| mutant.edits) {
