@@ -86,11 +86,19 @@ fn expiry() {
 fn restart() {
     let mut server = with_users(None, &[]);
     let client = locker(&as_jobs(&server));
-    let guard = take(&client, "x", LONG);
+    let (guard, watched) = (take(&client, "x", LONG), take(&client, "y", ms(6000)));
+    pass(ms(1500));
     server.restart().expect("it starts again");
-    give(take(&client, "y", SHORT));
+    give(take(&client, "z", SHORT));
     assert!(guard.is_held());
     give(guard);
+    // The stream of before came back with a login that was unknown. After a renewal or two its holder is watched again.
+    pass(ms(5000));
+    assert!(watched.is_held());
+    let (key, _) = server.keys("jobs/y/").expect("it answers").remove(0);
+    server.delete(&key).expect("it answers");
+    let deleted = now();
+    assert!(lost(&watched).since(deleted) < ms(1500));
 }
 
 fn no_users() {

@@ -110,7 +110,6 @@ impl Etcd {
     }
 
     async fn renew_all(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
-        self.watches.open();
         let witness = lease.seat(|seat: &mut LeaseSeat| seat.witness.clone());
         let witness = witness.unwrap_or_else(|| self.keys.lineage());
         match self.api.keep_alive(lease_id(lease), witness).await? {
@@ -122,7 +121,9 @@ impl Etcd {
             }
             Alive::For(_) => {}
         }
-        self.look_after(lease, claims, report).await
+        self.look_after(lease, claims, report).await?;
+        self.watches.open();
+        Ok(())
     }
 
     /// Looks for the keys of holders whose watch fell behind, and watches them again.

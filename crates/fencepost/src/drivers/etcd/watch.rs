@@ -44,8 +44,6 @@ struct Table {
     last_id: i64,
     line: Option<Line>,
     last_line: u64,
-    /// The server refuses to let us watch.
-    is_deaf: bool,
 }
 
 struct Watch {
@@ -99,6 +97,8 @@ struct Line {
     asks: mpsc::UnboundedSender<Vec<u8>>,
     born: Moment,
     is_open: bool,
+    /// The server lets us watch nothing on it: the user lacks the right, or the stream came with an outdated login.
+    is_deaf: bool,
     /// Somebody was told to ask rarely.
     is_relied_on: bool,
     /// Dropped, it ends the task that reads.
@@ -146,7 +146,9 @@ impl Watches {
 
     fn open_relied_on(self: &Arc<Self>, is_relied_on: bool) {
         let mut table = self.table();
-        if table.line.is_some() || table.watches.is_empty() || table.is_deaf {
+        let now = self.host.now();
+        let is_of_use = |line: &Line| !line.is_deaf || now.since(line.born) < RARELY;
+        if table.line.as_ref().is_some_and(is_of_use) || table.watches.is_empty() {
             return;
         }
         table.forget_the_dead();
@@ -154,7 +156,7 @@ impl Watches {
         let (end, ended) = oneshot::channel();
         table.last_line += 1;
         let id = table.last_line;
-        let line = Line { id, asks, born: self.host.now(), is_open: false, is_relied_on, _end: end };
+        let line = Line { id, asks, born: now, is_open: false, is_deaf: false, is_relied_on, _end: end };
         for (id, watch) in &table.watches {
             line.ask(create(*id, watch));
         }
@@ -216,8 +218,10 @@ impl Watches {
         let ears = watch.ears.clone();
         if message.canceled {
             let is_compacted = message.compact_revision > 0;
-            // Without the right to watch, everything works but for being told.
-            table.is_deaf |= !is_compacted && message.cancel_reason.contains("permission denied");
+            if let Some(line) = &mut table.line {
+                // Everything works but for being told.
+                line.is_deaf |= !is_compacted;
+            }
             table.drop_watch(message.watch_id);
             drop(table);
             ears.iter().for_each(missed);
@@ -253,12 +257,15 @@ async fn read(watches: &Weak<Watches>, line: u64, events: &mut dyn Events) {
 
 impl Line {
     fn ask(&self, ask: WatchAsk) {
+        if self.is_deaf {
+            return;
+        }
         // The other side is gone only when the stream is over, and the next one asks for all.
         let _ = self.asks.send(WatchRequest { ask: Some(ask) }.encode_to_vec());
     }
 
     fn has_proved_itself(&self, now: Moment) -> bool {
-        self.is_open && now.since(self.born) >= OFTEN
+        self.is_open && !self.is_deaf && now.since(self.born) >= OFTEN
     }
 }
 
