@@ -31,6 +31,10 @@ const SILENCE: Duration = Duration::from_secs(6);
 
 /// Whom to trust in TLS, and how to show who we are.
 #[derive(Clone, Default)]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "etcd")),
+    allow(unreachable_pub, reason = "shown by the backends whose transport is public")
+)]
 pub struct Tls {
     /// A PEM file of the authorities to trust, instead of the system's.
     pub ca: Option<PathBuf>,

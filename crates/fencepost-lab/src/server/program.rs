@@ -13,7 +13,8 @@ pub struct Missing {
 }
 
 impl Missing {
-    pub(super) fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// This, which can be had with that.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { what: what.into(), remedy: remedy.into() }
     }
 }

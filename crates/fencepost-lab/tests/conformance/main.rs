@@ -20,7 +20,7 @@ use fencepost::{
     blocking,
     conformance::{CASES, Harness, Stop, check},
 };
-use fencepost_lab::leased::Terms;
+use fencepost_lab::{leased::Terms, server::zookeeper::Pooled};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// One row of the matrix.
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let trials: Vec<Trial> = trials.collect();
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));
     let conclusion = libtest_mimic::run(&args, trials);
-    zookeeper::finish();
+    Pooled::finish();
     if is_whole && !every_promise_is_accounted_for(&matrix) {
         return ExitCode::FAILURE;
     }

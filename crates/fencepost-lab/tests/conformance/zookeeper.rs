@@ -4,10 +4,7 @@
 //! chroot of its own.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -18,17 +15,14 @@ use fencepost::{
 };
 use fencepost_lab::{
     proxy::Proxy,
-    server::zookeeper::{self, Client, Fault, Frames, OPEN, Op, Options, ZooKeeper},
+    server::zookeeper::{self, Client, Fault, Frames, Op, Pooled},
 };
 
 use crate::holder::{Holder, host};
 
-static IDLE: Mutex<Vec<ZooKeeper>> = Mutex::new(Vec::new());
-static CASES: AtomicU64 = AtomicU64::new(1);
-
 struct Subject {
-    /// `None` once it is handed on.
-    server: Mutex<Option<ZooKeeper>>,
+    server: Mutex<Pooled>,
+    url: String,
     chroot: String,
     proxy: Proxy,
     frames: Frames,
@@ -36,42 +30,16 @@ struct Subject {
 
 pub(crate) fn fresh() -> Result<Box<dyn Harness>, String> {
     zookeeper::installed().map_err(|missing| missing.to_string())?;
-    let idle = lock(&IDLE).pop();
-    let server = match idle {
-        Some(server) => server,
-        None => ZooKeeper::start(Options::default()).map_err(|error| format!("no zookeeper: {error}"))?,
-    };
-    let chroot = format!("/case{}", CASES.fetch_add(1, Ordering::Relaxed));
-    make(&server, &chroot);
+    let server = Pooled::take().map_err(|error| format!("no zookeeper: {error}"))?;
     let frames = Frames::start(server.addr()).map_err(|error| format!("no proxy: {error}"))?;
     let proxy = Proxy::start(frames.addr()).map_err(|error| format!("no proxy: {error}"))?;
-    Ok(Box::new(Subject { server: Mutex::new(Some(server)), chroot, proxy, frames }))
-}
-
-/// Ends the servers that are still there, with their files.
-pub(crate) fn finish() {
-    lock(&IDLE).clear();
-}
-
-fn make(server: &ZooKeeper, chroot: &str) {
-    client(server).create(chroot, b"", OPEN, 0).expect("a new node can be made");
-}
-
-fn client(server: &ZooKeeper) -> Client {
-    server.client().expect("the server takes a client")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    let (url, chroot) = (server.url(), server.chroot().to_owned());
+    Ok(Box::new(Subject { server: Mutex::new(server), url, chroot, proxy, frames }))
 }
 
 impl Subject {
-    fn with_server<T>(&self, act: impl FnOnce(&mut ZooKeeper) -> T) -> T {
-        act(lock(&self.server).as_mut().expect("the server is handed on at the end"))
-    }
-
-    fn url(&self) -> String {
-        self.with_server(|server| format!("{}{}", server.url(), self.chroot))
+    fn server(&self) -> MutexGuard<'_, Pooled> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn arm(&self, verb: Verb, fault: Fault) -> Hook {
@@ -86,7 +54,7 @@ impl Subject {
 
     /// The nodes in a lock's line, the holder's first.
     fn line(&self, lock: &str) -> (Client, Vec<String>) {
-        let mut client = self.with_server(|server| client(server));
+        let mut client = self.server().client().expect("the server takes a client");
         let path = format!("{}/fencepost/locks/{}", self.chroot, lock.replace('/', "%2F"));
         let line = client.line(&path).expect("the line can be read");
         (client, line)
@@ -97,18 +65,8 @@ impl Subject {
         for (place, path) in line.iter().enumerate().filter(|(place, _)| whose(*place)) {
             // One session may have had several of them.
             let Ok(node) = client.read(path) else { continue };
-            let addr = self.with_server(|server| server.addr());
+            let addr = self.server().addr();
             Client::end_session(addr, node.owner).unwrap_or_else(|error| panic!("place {place}: {error}"));
-        }
-    }
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        if let Some(mut server) = lock(&self.server).take()
-            && server.resume().is_ok()
-        {
-            lock(&IDLE).push(server);
         }
     }
 }
@@ -116,7 +74,7 @@ impl Drop for Subject {
 impl Harness for Subject {
     fn connect(&self, path: Path) -> Fut<'_, Result<Arc<dyn Driver>, Error>> {
         let url = match path {
-            Path::Sound => self.url(),
+            Path::Sound => self.url.clone(),
             Path::Subject => format!("zk://{}{}", self.proxy.addr(), self.chroot),
         };
         Box::pin(async move { driver::connect(&url, host()).await })
@@ -127,16 +85,16 @@ impl Harness for Subject {
     }
 
     fn hold_elsewhere(&self, lock: &str, ttl: Duration) -> Hook<Box<dyn HolderProcess>> {
-        Ok(Holder::start(&self.url(), lock, ttl))
+        Ok(Holder::start(&self.url, lock, ttl))
     }
 
     fn freeze(&self) -> Hook {
-        self.with_server(ZooKeeper::pause).expect("the server can be stopped");
+        self.server().pause().expect("the server can be stopped");
         Ok(())
     }
 
     fn thaw(&self) -> Hook {
-        self.with_server(ZooKeeper::resume).expect("the server can go on");
+        self.server().resume().expect("the server can go on");
         Ok(())
     }
 
@@ -184,15 +142,12 @@ impl Harness for Subject {
     }
 
     fn restart(&self) -> Hook {
-        self.with_server(ZooKeeper::restart).expect("the server starts again");
+        self.server().restart().expect("the server starts again");
         Ok(())
     }
 
     fn wipe(&self) -> Hook {
-        self.with_server(|server| {
-            server.restart_empty().expect("the server starts again");
-            make(server, &self.chroot);
-        });
+        self.server().wipe().expect("the server starts again");
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ mod postgres;
 mod redis;
 mod toy;
 mod traps;
+mod zookeeper;
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +28,7 @@ use fencepost::{
     conformance::Stop,
     gate::conformance::{CASES, Case, Harness, check},
 };
-use fencepost_lab::storm;
+use fencepost_lab::{server::zookeeper::Pooled, storm};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// One row of the matrix.
@@ -45,6 +46,7 @@ const GATES: &[Gate] = &[
     Gate { name: "file", storms: 500, fresh: file::fresh },
     Gate { name: "redis", storms: 500, fresh: redis::fresh },
     Gate { name: "etcd", storms: 300, fresh: etcd::fresh },
+    Gate { name: "zookeeper", storms: 200, fresh: zookeeper::fresh },
     Gate { name: "postgres", storms: 500, fresh: postgres::fresh },
     // The gate that the broken ones are made of. It has what the real ones of this crate lack: transactions.
     Gate { name: "toy", storms: 10_000, fresh: || Ok(Box::new(toy::Toy::sound())) },
@@ -68,8 +70,10 @@ fn main() -> ExitCode {
     trials.extend(etcd::trials());
     trials.extend(redis::trials());
     trials.extend(lost::trials());
+    trials.extend(zookeeper::trials());
     let is_whole = !args.list && trials.iter().all(|trial| !args.is_filtered_out(trial));
     let conclusion = libtest_mimic::run(&args, trials);
+    Pooled::finish();
     if is_whole && !every_promise_is_accounted_for(&matrix) {
         return ExitCode::FAILURE;
     }

@@ -9,9 +9,11 @@ mod handover;
 mod ours;
 mod players;
 mod rslock;
+mod zookeeper;
 
 use std::process::ExitCode;
 
+use fencepost_lab::server::zookeeper::Pooled;
 use libtest_mimic::{Arguments, Trial};
 use players::{Client, Task};
 
@@ -27,5 +29,7 @@ fn main() -> ExitCode {
     arguments.test_threads = arguments.test_threads.or(Some(2));
     let trials: Vec<Trial> =
         [crowd::trials(), etcdctl::trials(), handover::trials()].into_iter().flatten().collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    Pooled::finish();
+    conclusion.exit_code()
 }

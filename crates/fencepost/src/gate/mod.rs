@@ -38,12 +38,14 @@ mod file;
 mod mark;
 mod memory;
 mod pass;
-#[cfg(any(feature = "etcd", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
 mod patience;
 #[cfg(feature = "redis")]
 mod redis;
 mod refusal;
 mod resource;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "etcd")]
 pub use etcd::{Answer, EtcdGate, OpenEtcd, Operation};
@@ -55,3 +57,5 @@ pub use pass::Pass;
 pub use redis::{OpenRedis, RedisGate};
 pub use refusal::{OtherLineage, Refusal, Stale, unknown_outcome};
 pub use resource::Resource;
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{OpenZooKeeper, Step, ZooKeeperGate};

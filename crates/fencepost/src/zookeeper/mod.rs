@@ -14,7 +14,7 @@ mod visitor;
 mod wire;
 
 pub(crate) use code::Code;
-pub(crate) use options::{Auth, Names, Options, is_forbidden, slash};
+pub(crate) use options::{Auth, Names, Options, escape, is_forbidden, slash};
 pub(crate) use request::{ANY_VERSION, Kind, Reply, Request, Stat};
 pub(crate) use session::{PATHS, Session, User};
 pub(crate) use visitor::Visitor;

@@ -168,6 +168,22 @@ pub(crate) fn is_forbidden(c: char) -> bool {
     matches!(c, '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
+/// `%`, `/` and what ZooKeeper forbids become %XX; `.` and `..` cannot be names of locks.
+pub(crate) fn escape(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for c in name.chars() {
+        if matches!(c, '%' | '/') || is_forbidden(c) {
+            let mut utf8 = [0; 4];
+            for byte in c.encode_utf8(&mut utf8).bytes() {
+                escaped.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
 fn invalid(text: &str) -> Error {
     Error::new(ErrorKind::Invalid, text)
 }

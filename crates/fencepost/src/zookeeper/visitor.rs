@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Code, Kind, Options, Request, Session, User};
+use super::{Code, Kind, Options, Reply, Request, Session, User};
 use crate::{driver::Fail, host::Host};
 
 /// How long it lives when nobody asks.
@@ -54,20 +54,33 @@ impl Visitor {
         &self.host
     }
 
-    /// A session that was alive a moment ago.
+    /// A session that was alive a moment ago, for what takes several steps.
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Fail> {
+        let session = self.any().await?;
+        // A request that needs nothing: a session that ended unseen is found out here, not half way through.
+        let ping = Request::Exists { path: self.options.top_or_slash(), watch: false };
+        match session.send(&[ping]).await {
+            Ok(_) => Ok(session),
+            // Nothing was to be changed, so what became of it does not matter.
+            Err(Fail::NoLease | Fail::Unknown(_)) => self.any().await,
+            Err(fail) => Err(fail),
+        }
+    }
+
+    /// As [`Session::send`], on whatever session there is.
+    pub(crate) async fn send(&self, requests: &[Request]) -> Result<Vec<Reply>, Fail> {
+        match self.any().await?.send(requests).await {
+            // Found out before anything was sent.
+            Err(Fail::NoLease) => self.any().await?.send(requests).await,
+            sent => sent,
+        }
+    }
+
+    async fn any(&self) -> Result<Arc<Session>, Fail> {
         let _one_at_a_time = self.opening.lock().await;
         let present = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(session) = present.filter(|session| !session.is_over()) {
-            // A request that needs nothing: a session that ended unseen is found out here, not half way through.
-            let ping = Request::Exists { path: self.options.top_or_slash(), watch: false };
-            match session.send(&[ping]).await {
-                Ok(_) => return Ok(session),
-                // Read again on the next connection, which the session makes: nothing was changed.
-                Err(Fail::Unknown(_)) if !session.is_over() => return Ok(session),
-                Err(Fail::NoLease | Fail::Unknown(_)) => {}
-                Err(fail) => return Err(fail),
-            }
+            return Ok(session);
         }
         let user: Weak<Nobody> = Arc::downgrade(&self.user);
         let session = Session::open(self.options.clone(), self.host.clone(), VISIT, user).await?;

@@ -6,6 +6,7 @@
 mod client;
 mod ensemble;
 mod frames;
+mod pool;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -21,6 +22,7 @@ use super::{Missing, Port, Process, home, require};
 pub use client::{Access, Client, Node, OPEN, Refused};
 pub use ensemble::Ensemble;
 pub use frames::{Fault, Frames, Op};
+pub use pool::Pooled;
 
 /// How long a start may take: a Java machine on a busy computer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -94,11 +96,20 @@ pub struct ZooKeeper {
 /// [`Missing`], which names the package.
 pub fn installed() -> Result<PathBuf, Missing> {
     let java = require("java", "default-jre-headless")?;
-    if Path::new(JARS).join("zookeeper.jar").exists() && Path::new(JARS).join("slf4j-simple.jar").exists() {
-        Ok(java)
-    } else {
-        Err(Missing::new("zookeeper.jar", "apt-get install libzookeeper-java libslf4j-java"))
-    }
+    jar("zookeeper", "libzookeeper-java")?;
+    jar("slf4j-simple", "libslf4j-java")?;
+    Ok(java)
+}
+
+/// Finds one of Debian's jars.
+///
+/// # Errors
+///
+/// [`Missing`], which names the package.
+pub fn jar(name: &str, package: &str) -> Result<(), Missing> {
+    let file = format!("{name}.jar");
+    let is_there = Path::new(JARS).join(&file).exists();
+    is_there.then_some(()).ok_or_else(|| Missing::new(file, format!("apt-get install {package}")))
 }
 
 /// What Java needs to find ZooKeeper, and these jars beside it.

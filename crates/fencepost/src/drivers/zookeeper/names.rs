@@ -12,7 +12,7 @@ use crate::{
     claim::ClaimId,
     driver::Fail,
     name::LockName,
-    zookeeper::{Names, Options, is_forbidden},
+    zookeeper::{Names, Options, escape, is_forbidden},
 };
 
 /// What stands before the number in Curator's names, and at the end of what stands before it in kazoo's.
@@ -62,22 +62,6 @@ pub(super) fn lock(options: &Options, below: &str) -> Option<LockName> {
     };
     // What reads back as another name was made by somebody else.
     name.parse().ok().filter(|lock: &LockName| options.names == Names::Raw || escape(lock.as_str()) == below)
-}
-
-/// `%`, `/` and what ZooKeeper forbids become %XX; `.` and `..` cannot be names of locks.
-fn escape(name: &str) -> String {
-    let mut escaped = String::with_capacity(name.len());
-    for c in name.chars() {
-        if matches!(c, '%' | '/') || is_forbidden(c) {
-            let mut utf8 = [0; 4];
-            for byte in c.encode_utf8(&mut utf8).bytes() {
-                escaped.push_str(&format!("%{byte:02X}"));
-            }
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
 }
 
 /// What a claim's node is called, but for its number.
