@@ -27,8 +27,10 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The players spend most of their time waiting, but a stalled one says nothing about a lock.
     arguments.test_threads = arguments.test_threads.or(Some(2));
-    let trials: Vec<Trial> =
-        [crowd::trials(), etcdctl::trials(), handover::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> = [crowd::trials(), etcdctl::trials(), handover::trials(), zookeeper::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     Pooled::finish();
     conclusion.exit_code()
