@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost::gate::{MemoryGate, Pass};
 use fencepost::{ErrorKind, Loss, State, Token, blocking};
-use fencepost_lab::server::zookeeper::Client;
+use fencepost_lab::server::zookeeper::{Client, Options, ZooKeeper};
 
 use crate::Tests;
 use crate::process::Holder;
@@ -19,6 +19,7 @@ pub(crate) const TESTS: Tests = &[
     ("the_node_of_an_ended_session_is_not_adopted", the_node_of_an_ended_session_is_not_adopted),
     ("a_short_ttl_becomes_what_the_server_grants", a_short_ttl_becomes_what_the_server_grants),
     ("a_dead_waiter_is_passed_over", a_dead_waiter_is_passed_over),
+    ("an_ensemble_that_was_put_back_is_refused", an_ensemble_that_was_put_back_is_refused),
     ("a_closed_locker_ends_its_session", a_closed_locker_ends_its_session),
 ];
 
@@ -196,4 +197,21 @@ fn a_closed_locker_ends_its_session() {
     drop(locker);
     // Long before the session would end by itself.
     in_line(&mut client, &lock, 0);
+}
+
+/// A backup that is restored has the same lineage, and would give the tokens again that were given since it was made.
+fn an_ensemble_that_was_put_back_is_refused() {
+    let mut server = ZooKeeper::start(Options::default()).expect("zookeeper starts");
+    let (lock, url) = (name("restored"), server.url());
+    give(take(&locker(&url), &lock, ms(900)));
+    let copy = server.back_up().expect("a copy");
+    let locker = locker(&url);
+    for _ in 0..20 {
+        give(take(&locker, &lock, ms(900)));
+    }
+    server.restore(&copy).expect("it starts with the copy");
+    let outcome = blocking::wait(locker.lock(&lock).ttl(ms(900)).wait(LONG).acquire());
+    let error = outcome.map(|guard| guard.token()).expect_err("a token was repeated");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("earlier state"), "{error}");
 }

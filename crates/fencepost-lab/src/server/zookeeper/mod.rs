@@ -251,6 +251,31 @@ impl ZooKeeper {
         self.restart()
     }
 
+    /// A copy of what it has, as a backup is: it is stopped and started for that.
+    ///
+    /// # Errors
+    ///
+    /// When files cannot be copied, or it does not get ready again.
+    pub fn back_up(&mut self) -> io::Result<TempDir> {
+        self.kill()?;
+        let copy = home("zookeeper-copy")?;
+        copy_all(&self.data(), copy.path())?;
+        self.restart()?;
+        Ok(copy)
+    }
+
+    /// Kills it if it runs and starts it with such a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZooKeeper::back_up`].
+    pub fn restore(&mut self, copy: &TempDir) -> io::Result<()> {
+        self.kill()?;
+        fs::remove_dir_all(self.data())?;
+        copy_all(copy.path(), &self.data())?;
+        self.restart()
+    }
+
     fn running(&mut self) -> io::Result<&mut Process> {
         self.process.as_mut().ok_or_else(|| io::Error::other("zookeeper was killed, restart it"))
     }
@@ -333,4 +358,18 @@ impl ZooKeeper {
     fn data(&self) -> PathBuf {
         self.home.path().join("data")
     }
+}
+
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_all(&entry.path(), &to)?;
+        } else {
+            fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }

@@ -1,6 +1,9 @@
 //! Entering: how a claim gets into line, and what it looks at while it stands there.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use super::{
     Ahead, Node, Seat, Zk,
@@ -125,6 +128,7 @@ impl Zk {
         };
         let name = made_at.rsplit('/').next().unwrap_or_default().to_owned();
         let node = place.owned(name, &stat)?;
+        self.highest.fetch_max(node.czxid, Ordering::Relaxed);
         claim.seat(|seat: &mut Seat| {
             seat.node = Some(node.clone());
             seat.is_unsure = false;

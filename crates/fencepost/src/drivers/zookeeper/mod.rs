@@ -24,7 +24,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -65,6 +65,8 @@ struct Zk {
     /// Locks that have their container, as far as we know.
     containers: Mutex<HashSet<String>>,
     turn: AtomicUsize,
+    /// The latest change of the ensemble that a grant or a new session has shown.
+    highest: AtomicI64,
 }
 
 /// A lease's place here.
@@ -106,6 +108,7 @@ impl Zk {
             operator,
             containers: Mutex::default(),
             turn: AtomicUsize::new(0),
+            highest: AtomicI64::new(0),
         })
     }
 
@@ -114,7 +117,9 @@ impl Zk {
         let user: Weak<Routes> = Arc::downgrade(&routes);
         let session =
             Session::open(self.options.clone(), self.host.clone(), session_of(lease.ttl()), user).await?;
-        operate::same_ensemble(&session, &self.options, &self.about.lineage).await?;
+        let highest = self.highest.load(Ordering::Relaxed);
+        let seen = operate::same_ensemble(&session, &self.options, &self.about.lineage, highest).await?;
+        self.highest.fetch_max(seen, Ordering::Relaxed);
         let granted = session.identity().1;
         lease.seat(|room: &mut Room| room.0 = Some((Arc::new(session), routes)));
         Ok(term_of(granted))

@@ -16,7 +16,7 @@ use crate::{
     name::LockName,
     owner::Owner,
     token::{Lineage, Token},
-    zookeeper::{Code, Kind, Names, Options, Request, Session, Visitor, slash},
+    zookeeper::{Code, Kind, Names, Options, Reply, Request, Session, Visitor, slash},
 };
 
 /// How many nodes are read in one piece.
@@ -66,21 +66,38 @@ impl Visitor {
     }
 }
 
-/// Looks whether a new session is at the ensemble that we knew. One that was rebuilt counts from the beginning again, and
-/// its tokens would be lower than those that were handed out under the lineage that every guard of ours shows.
-pub(super) async fn same_ensemble(session: &Session, options: &Options, known: &Lineage) -> Result<(), Fail> {
-    if options.lineage.is_some() {
-        return Ok(());
-    }
+/// Looks whether a new session is at the ensemble that we knew, and answers how far that has come. One that was rebuilt, or
+/// restored from a copy of its past, would hand out tokens again that others have under the same lineage.
+pub(super) async fn same_ensemble(
+    session: &Session,
+    options: &Options,
+    known: &Lineage,
+    highest: i64,
+) -> Result<i64, Fail> {
     let written = written(options);
-    let reply = one(session.send(&[Request::GetData { path: written.clone(), watch: false }]).await?)?;
-    match reply.data() {
-        Ok((data, _)) if data == known.as_str().as_bytes() => Ok(()),
-        Ok(_) | Err(Code::NO_NODE) => Err(Fail::Invalid(
-            "zookeeper was rebuilt since we connected, and its tokens begin anew; connect again, and rebind the gates".into(),
-        )),
-        Err(code) => Err(code.fail(&written)),
+    // After a sync a server is not behind anything that was answered before.
+    let look = [
+        Request::Sync { path: options.top_or_slash() },
+        Request::GetData { path: written.clone(), watch: false },
+    ];
+    let replies = session.send(&look).await?;
+    match replies.last().map(Reply::data) {
+        _ if options.lineage.is_some() => {}
+        Some(Ok((data, _))) if data == known.as_str().as_bytes() => {}
+        Some(Ok(_) | Err(Code::NO_NODE)) | None => {
+            return Err(Fail::Invalid(
+                "zookeeper was rebuilt since we connected, and its tokens begin anew; connect again, and rebind the gates".into(),
+            ));
+        }
+        Some(Err(code)) => return Err(code.fail(&written)),
     }
+    let seen = session.seen();
+    if seen >= highest {
+        return Ok(seen);
+    }
+    Err(Fail::Invalid(format!(
+        "zookeeper was put back to an earlier state since we connected, and would repeat its tokens; docs/zookeeper.md has the way out: change={seen} seen={highest}"
+    )))
 }
 
 /// The node that holds the lineage.
