@@ -24,6 +24,13 @@ impl Code {
     pub(crate) const SESSION_MOVED: Self = Self(-118);
     pub(crate) const NEEDS_SASL: Self = Self(-124);
 
+    /// Whether it surely says that nothing was done. The others may come of a reply that was broken on its way.
+    pub(crate) fn is_a_refusal(self) -> bool {
+        const LEAST: i32 = -125;
+        // From -100 on the codes are answers about nodes, rights and sessions.
+        self == Self::UNIMPLEMENTED || (LEAST..=-100).contains(&self.0)
+    }
+
     /// What the code means for a request about `path`.
     pub(crate) fn fail(self, path: &str) -> Fail {
         match self {

@@ -58,8 +58,8 @@ struct Shared {
     /// The task came while another thread was at it.
     is_missed: AtomicBool,
     is_over: AtomicBool,
-    /// The latest change of the ensemble that we have heard of.
-    seen: AtomicI64,
+    /// The latest change of the ensemble that the session has heard of.
+    seen: Arc<AtomicI64>,
     listener: Arc<dyn Listener>,
 }
 
@@ -93,7 +93,7 @@ impl Connection {
     /// A connection whose first words are said; answers also what a task of the host must run.
     pub(super) fn new(
         stream: Box<dyn Stream>,
-        seen: i64,
+        seen: Arc<AtomicI64>,
         listener: Arc<dyn Listener>,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let shared = Arc::new(Shared {
@@ -109,7 +109,7 @@ impl Connection {
             waker: Mutex::default(),
             is_missed: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
-            seen: AtomicI64::new(seen),
+            seen,
             listener,
         });
         let running = shared.clone();
@@ -124,11 +124,6 @@ impl Connection {
     /// Whether a request can still be sent.
     pub(super) fn is_open(&self) -> bool {
         !self.shared.is_over.load(Ordering::Acquire)
-    }
-
-    /// The latest change of the ensemble that was heard of.
-    pub(super) fn seen(&self) -> i64 {
-        self.shared.seen.load(Ordering::Relaxed)
     }
 
     /// When the oldest request was sent that is still unanswered.

@@ -119,7 +119,13 @@ impl Talk<'_> {
         if id == 0 || timeout <= 0 || present.is_some_and(|session| session.id != id) {
             return Err(Fail::NoLease);
         }
-        Ok(Identity { id, password: password.to_vec(), timeout: Duration::from_millis(timeout as u64) })
+        let timeout = Duration::from_millis(timeout as u64);
+        // A server with lower limits has shortened the session, for all servers: our deadlines are counted from the length
+        // that was granted first, and lie behind its end.
+        if present.is_some_and(|session| timeout < session.timeout) {
+            return Err(Fail::NoLease);
+        }
+        Ok(Identity { id, password: password.to_vec(), timeout })
     }
 
     /// Reads one reply and answers its body.

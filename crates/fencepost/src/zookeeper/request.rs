@@ -238,14 +238,18 @@ impl Reply {
         self.read(|reader| reader.strings())
     }
 
-    /// The answer to `Multi`: done, or the place of the step that failed and why.
-    pub(crate) fn steps(&self) -> Result<(), (usize, Code)> {
+    /// The answer to a `Multi` of so many steps: done, or the place of the step that failed and why.
+    pub(crate) fn steps(&self, expected: usize) -> Result<(), (usize, Code)> {
         let body = self.0.as_ref().map_err(|code| (0, *code))?;
+        let strange = (0, Code::MARSHALLING);
         let mut reader = Reader(body);
         for step in 0.. {
             let (Some(kind), Some(done), Some(code)) = (reader.int(), reader.bool(), reader.int()) else {
-                return Err((step, Code::MARSHALLING));
+                return Err(strange);
             };
+            if done != (step == expected) {
+                return Err(strange);
+            }
             if done {
                 break;
             }

@@ -12,7 +12,10 @@
 //! `SessionTracker.checkSession` for the last one.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -60,6 +63,8 @@ struct Inner {
     timeout: Duration,
     user: Weak<dyn User>,
     present: Mutex<Present>,
+    /// The latest change of the ensemble that any of our connections has heard of.
+    seen: Arc<AtomicI64>,
     /// Held while a connection is made, so that a crowd makes one; with the last failure, which is the crowd's too.
     making: tokio::sync::Mutex<Option<(Moment, Fail)>>,
 }
@@ -68,7 +73,8 @@ struct Inner {
 struct Present {
     identity: Option<Identity>,
     connection: Option<Arc<Connection>>,
-    seen: i64,
+    /// When we last asked for something that proves that the leader heard of the session.
+    proved: Moment,
     is_over: bool,
     /// The place of the server to try first.
     server: usize,
@@ -89,6 +95,7 @@ impl Session {
             timeout,
             user,
             present: Mutex::new(Present { server, ..Present::default() }),
+            seen: Arc::default(),
             making: tokio::sync::Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
@@ -105,7 +112,30 @@ impl Session {
 
     /// The latest change of the ensemble that was heard of.
     pub(crate) fn seen(&self) -> i64 {
-        self.inner.present().seen()
+        self.inner.seen.load(Ordering::Relaxed)
+    }
+
+    /// Lets the next request take a new connection if the session was last [proved](Self::proved) more than `by` before now.
+    ///
+    /// The leader hears of a session when a server goes on with it, and otherwise in the pings of the server that serves it:
+    /// of a request that was answered it may never hear, if that server is cut off before the next ping.
+    pub(crate) fn renew_connection_after(&self, by: Duration) {
+        let connection = {
+            let mut present = self.inner.present();
+            if self.inner.host.now().since(present.proved) <= by {
+                return;
+            }
+            present.connection.take()
+        };
+        if let Some(connection) = connection {
+            connection.hang_up();
+        }
+    }
+
+    /// A request that was sent at `sent` was answered by a quorum.
+    pub(crate) fn proved(&self, sent: Moment) {
+        let mut present = self.inner.present();
+        present.proved = present.proved.max(sent);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -174,7 +204,6 @@ impl Inner {
         if self.host.now().since(since) < limit {
             return Some(connection);
         }
-        present.keep_seen();
         present.connection = None;
         present.server += 1;
         drop(present);
@@ -212,7 +241,7 @@ impl Inner {
         let longest = Duration::from_secs(if servers == 1 { 5 } else { 2 });
         let limit = (timeout / 8).clamp(Duration::from_millis(500), longest);
         let limit = if servers == 1 { longest } else { limit };
-        let mut trouble = None;
+        let (mut trouble, mut denied) = (None, None);
         for server in first..first + servers {
             let address = &self.options.addresses[server % servers];
             let attempt = tokio::select! {
@@ -224,7 +253,9 @@ impl Inner {
                 }
             };
             match attempt {
-                // One server of several may be set up wrongly, or be none at all.
+                // One server of several may know no such user, or have a certificate that is out of date.
+                Err(fail @ Fail::Denied(_)) => denied = Some(fail),
+                // Or be set up wrongly, or be none at all.
                 Err(fail @ (Fail::Unavailable(_) | Fail::Invalid(_))) => {
                     trouble = trouble.filter(Fail::is_passing).or(Some(fail));
                 }
@@ -235,20 +266,22 @@ impl Inner {
                 other => return other,
             }
         }
-        Err(trouble.unwrap_or_else(|| Fail::Internal("the url names no server".into())))
+        // A session that we have was not refused before: then what may pass is told.
+        let (first, second) =
+            if self.present().identity.is_none() { (denied, trouble) } else { (trouble, denied) };
+        Err(first.or(second).unwrap_or_else(|| Fail::Internal("the url names no server".into())))
     }
 
     async fn attempt(self: &Arc<Self>, server: usize) -> Result<Arc<Connection>, Fail> {
         let address = &self.options.addresses[server % self.options.addresses.len()];
         let name = self.options.name_of(address);
-        let (identity, seen) = {
-            let present = self.present();
-            (present.identity.clone(), present.seen())
-        };
+        let (identity, seen) = (self.present().identity.clone(), self.seen.load(Ordering::Relaxed));
+        let asked = self.host.now();
         let mut stream = net::connect(address, self.options.tls.as_ref(), &name, None).await?;
         let identity =
             shake(&mut stream, &self.options, address, identity.as_ref(), self.timeout, seen).await?;
-        let (connection, run) = Connection::new(stream, seen, Arc::new(Ear(Arc::downgrade(self))));
+        let (connection, run) =
+            Connection::new(stream, self.seen.clone(), Arc::new(Ear(Arc::downgrade(self))));
         let connection = Arc::new(connection);
         let watched = self.user.upgrade().map(|user| user.watched()).unwrap_or_default();
         for paths in watched.chunks(PATHS) {
@@ -261,6 +294,7 @@ impl Inner {
             return Err(Fail::NoLease);
         }
         present.identity = Some(identity);
+        present.proved = asked;
         present.connection = Some(connection.clone());
         present.server = server;
         drop(present);
@@ -300,16 +334,6 @@ impl Inner {
     }
 }
 
-impl Present {
-    fn seen(&self) -> i64 {
-        self.connection.as_ref().map_or(0, |connection| connection.seen()).max(self.seen)
-    }
-
-    fn keep_seen(&mut self) {
-        self.seen = self.seen();
-    }
-}
-
 /// A connection's way to its session, which it does not keep alive.
 struct Ear(Weak<Inner>);
 
@@ -322,12 +346,8 @@ impl Listener for Ear {
 
     fn cut(&self) {
         let Some(inner) = self.0.upgrade() else { return };
-        {
-            let mut present = inner.present();
-            present.keep_seen();
-            if present.is_over {
-                return;
-            }
+        if inner.present().is_over {
+            return;
         }
         // At once, and not when the next renewal is due: whoever waits on a session that is over must learn of it.
         inner.host.spawn(Box::pin(inner.clone().look()));

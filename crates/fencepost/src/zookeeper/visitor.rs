@@ -76,15 +76,19 @@ impl Visitor {
         }
     }
 
+    /// A session of the caller's own: what hangs on it goes when it is dropped, or soon after, whoever else asks meanwhile.
+    pub(crate) async fn own(&self) -> Result<Session, Fail> {
+        let user: Weak<Nobody> = Arc::downgrade(&self.user);
+        Session::open(self.options.clone(), self.host.clone(), VISIT, user).await
+    }
+
     async fn any(&self) -> Result<Arc<Session>, Fail> {
         let _one_at_a_time = self.opening.lock().await;
         let present = self.session.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(session) = present.filter(|session| !session.is_over()) {
             return Ok(session);
         }
-        let user: Weak<Nobody> = Arc::downgrade(&self.user);
-        let session = Session::open(self.options.clone(), self.host.clone(), VISIT, user).await?;
-        let session = Arc::new(session);
+        let session = Arc::new(self.own().await?);
         *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.clone());
         Ok(session)
     }

@@ -16,7 +16,7 @@ use crate::{
     driver::{Entered, Fail, Holder, Intent},
     owner::Owner,
     token::Token,
-    zookeeper::{Code, Kind, Reply, Request, Session, Stat},
+    zookeeper::{ANY_VERSION, Code, Kind, Reply, Request, Session, Stat, User},
 };
 
 /// How long one waits that is told of everything. A server that forgets a watch would be a fault that nobody has seen.
@@ -44,7 +44,10 @@ impl Zk {
         match node {
             Some(node) => place.confirm(node, ahead).await,
             None if is_unsure => match place.recover().await? {
-                Some((node, line)) => place.judge(node, line).await,
+                Some((node, line)) => {
+                    self.highest.fetch_max(node.czxid, Ordering::Relaxed);
+                    place.judge(node, line).await
+                }
                 None => self.stand_in_line(&place).await,
             },
             None => {
@@ -103,7 +106,7 @@ impl Zk {
         };
         let mut requests: Vec<_> = parents.iter().map(container).collect();
         let path = format!("{}/{}", place.lock, stem(claim.id()));
-        requests.push(Request::Create { path: path.clone(), data, kind: Kind::EphemeralSequential, acl });
+        requests.push(Request::Create { path, data, kind: Kind::EphemeralSequential, acl });
         requests.push(Request::GetChildren { path: place.lock.clone() });
         // Before the request: this future may be dropped, or the reply lost.
         claim.seat(|seat: &mut Seat| seat.is_unsure = true);
@@ -117,14 +120,20 @@ impl Zk {
         let (made, [created, children]) = replies.split_at(parents.len()) else {
             return Err(Fail::Internal("zookeeper answered too few requests".into()));
         };
-        let created = created.created();
-        if created.is_err() {
-            claim.seat(|seat: &mut Seat| seat.is_unsure = false);
-        }
-        let (made_at, stat) = match created {
+        let (made_at, stat) = match created.created() {
             Ok(created) => created,
-            Err(Code::NO_NODE) => return no_parent(made, parents).map(|()| None),
-            Err(code) => return Err(code.fail(&path)),
+            Err(code) if !code.is_a_refusal() => {
+                let text = format!("zookeeper's answer does not tell whether it made a node: {code:?}");
+                return Err(Fail::Unknown(text));
+            }
+            Err(code) => {
+                claim.seat(|seat: &mut Seat| seat.is_unsure = false);
+                return match code {
+                    Code::NO_NODE => no_parent(made, parents).map(|()| None),
+                    // Without the node's name: it has the claim's id in it.
+                    code => Err(code.fail(&place.lock)),
+                };
+            }
         };
         let name = made_at.rsplit('/').next().unwrap_or_default().to_owned();
         let node = place.owned(name, &stat)?;
@@ -165,7 +174,7 @@ impl Place<'_> {
 
     /// Looks for the node that may have been made when the reply was lost, and the line with it.
     async fn recover(&self) -> Result<Option<(Node, Vec<Contender>)>, Fail> {
-        let line = names::line(&children(&self.session, &self.lock).await?);
+        let line = names::line(&proven_children(&self.session, &self.lock).await?);
         let stem = stem(self.claim.id());
         let mut found = None;
         for name in line.iter().map(|contender| &contender.name).filter(|name| name.starts_with(&stem)) {
@@ -270,15 +279,21 @@ impl Place<'_> {
             self.routes.remove(&own_path, self.claim);
             return match replies[1].done() {
                 Err(Code::NO_NODE) => Ok(Entered::Gone),
-                Err(code) => Err(code.fail(&own_path)),
-                Ok(()) => Err(Code::MARSHALLING.fail(&own_path)),
+                Err(code) => Err(code.fail(&self.lock)),
+                Ok(()) => Err(Code::MARSHALLING.fail(&self.lock)),
             };
         }
         if let Err(code) = replies[0].data() {
-            self.routes.remove(&ahead_path, self.claim);
             return match code {
-                Code::NO_NODE => Ok(Entered::Queued { recheck: AT_ONCE, holder: None }),
-                code => Err(code.fail(&ahead_path)),
+                Code::NO_NODE => {
+                    // For its owner, too: nobody else would tell it, since nothing is watched there.
+                    self.routes.changed(&ahead_path, true);
+                    Ok(Entered::Queued { recheck: AT_ONCE, holder: None })
+                }
+                code => {
+                    self.routes.remove(&ahead_path, self.claim);
+                    Err(code.fail(&self.lock))
+                }
             };
         }
         let shown = replies.get(2).or_else(|| replies.first().filter(|_| ahead.is_holder));
@@ -309,11 +324,20 @@ pub(super) fn holder_of(reply: &Reply) -> Result<Holder, Code> {
     })
 }
 
+/// As [`children`], after a quorum has answered: a leader that was deposed and does not know it answers a `sync` too.
+pub(super) async fn proven_children(session: &Session, lock: &str) -> Result<Vec<String>, Fail> {
+    let check = Request::Check { path: lock.to_owned(), version: ANY_VERSION };
+    // Refused or not, it was agreed on.
+    below(session, lock, Request::Multi(vec![check])).await
+}
+
 /// The names of those below a lock's node, as they are at the leader; none if there is no such node.
 pub(super) async fn children(session: &Session, lock: &str) -> Result<Vec<String>, Fail> {
-    let replies = session
-        .send(&[Request::Sync { path: lock.to_owned() }, Request::GetChildren { path: lock.to_owned() }])
-        .await?;
+    below(session, lock, Request::Sync { path: lock.to_owned() }).await
+}
+
+async fn below(session: &Session, lock: &str, first: Request) -> Result<Vec<String>, Fail> {
+    let replies = session.send(&[first, Request::GetChildren { path: lock.to_owned() }]).await?;
     match replies.last().map(Reply::children) {
         Some(Ok(children)) => Ok(children),
         Some(Err(Code::NO_NODE)) => Ok(Vec::new()),

@@ -24,7 +24,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicI64, AtomicUsize, Ordering},
+        atomic::{AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -64,14 +64,17 @@ struct Zk {
     operator: Visitor,
     /// Locks that have their container, as far as we know.
     containers: Mutex<HashSet<String>>,
-    turn: AtomicUsize,
     /// The latest change of the ensemble that a grant or a new session has shown.
     highest: AtomicI64,
 }
 
 /// A lease's place here.
 #[derive(Default)]
-struct Room(Option<(Arc<Session>, Arc<Routes>)>);
+struct Room {
+    parts: Option<(Arc<Session>, Arc<Routes>)>,
+    /// Whose node the next renewal looks at.
+    turn: usize,
+}
 
 /// A claim's place here.
 #[derive(Default)]
@@ -107,7 +110,6 @@ impl Zk {
             host,
             operator,
             containers: Mutex::default(),
-            turn: AtomicUsize::new(0),
             highest: AtomicI64::new(0),
         })
     }
@@ -121,7 +123,7 @@ impl Zk {
         let seen = operate::same_ensemble(&session, &self.options, &self.about.lineage, highest).await?;
         self.highest.fetch_max(seen, Ordering::Relaxed);
         let granted = session.identity().1;
-        lease.seat(|room: &mut Room| room.0 = Some((Arc::new(session), routes)));
+        lease.seat(|room: &mut Room| room.parts = Some((Arc::new(session), routes)));
         Ok(term_of(granted))
     }
 
@@ -142,17 +144,24 @@ impl Zk {
     /// whether the node of one of the claims is still there; the others are watched.
     async fn keep(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
         let (session, _) = room(lease)?;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % claims.len().max(1);
+        let turn = lease.seat(|room: &mut Room| {
+            room.turn = room.turn.wrapping_add(1);
+            room.turn % claims.len().max(1)
+        });
+        let (granted, sent) = (session.identity().1, self.host.now());
+        // The last quarter of the session covers one renewal that the leader has not heard of, if it came in time.
+        session.renew_connection_after(granted - term_of(granted) + term_of(granted) / 100);
         let node = claims.get(turn).and_then(|claim| self.node_path(claim));
         let path = node.clone().unwrap_or_else(|| self.options.top_or_slash());
-        let check = Request::Check { path: path.clone(), version: ANY_VERSION };
+        let check = Request::Check { path, version: ANY_VERSION };
         let reply = one(session.send(&[Request::Multi(vec![check])]).await?)?;
-        match reply.steps() {
+        match reply.steps(1) {
             Err((_, Code::NO_NODE)) if node.is_some() => report(turn, Renewed::Lost),
             // The session was alive, whatever has become of the node.
             Ok(()) | Err((_, Code::NO_NODE | Code::NO_AUTH)) => {}
-            Err((_, code)) => return Err(code.fail(&path)),
+            Err((_, code)) => return Err(code.fail(&self.options.top_or_slash())),
         }
+        session.proved(sent);
         Ok(())
     }
 
@@ -165,7 +174,8 @@ impl Zk {
         match one(session.send(&[write]).await?)?.done() {
             Ok(()) => Ok(Proclaimed::Written),
             Err(Code::NO_NODE) => Ok(Proclaimed::Lost),
-            Err(code) => Err(code.fail(&path)),
+            // Without the node's name: it has the claim's id in it.
+            Err(code) => Err(code.fail(&names::path(&self.options, claim.lock())?)),
         }
     }
 
@@ -218,7 +228,7 @@ impl Zk {
 
 /// The session that a lease is, and who is told there.
 fn room(lease: &Lease) -> Result<(Arc<Session>, Arc<Routes>), Fail> {
-    let room = lease.seat(|room: &mut Room| room.0.clone());
+    let room = lease.seat(|room: &mut Room| room.parts.clone());
     room.filter(|(session, _)| !session.is_over()).ok_or(Fail::NoLease)
 }
 
@@ -247,11 +257,14 @@ async fn remove(session: &Session, lock: &str, names: &[String]) -> Result<Left,
     Ok(left)
 }
 
-/// Deletes whatever a claim has in a line, known or not. The server first catches up: what was sent on an earlier
+/// Deletes whatever a claim has in a line, known or not. A quorum first answers: what was sent on an earlier
 /// connection may have been carried out by another one.
 async fn remove_all(session: &Session, lock: &str, stem: &str) -> Result<Left, Fail> {
-    let ours: Vec<String> =
-        enter::children(session, lock).await?.into_iter().filter(|name| name.starts_with(stem)).collect();
+    let ours: Vec<String> = enter::proven_children(session, lock)
+        .await?
+        .into_iter()
+        .filter(|name| name.starts_with(stem))
+        .collect();
     if ours.is_empty() { Ok(Left::WasGone) } else { remove(session, lock, &ours).await }
 }
 
@@ -318,9 +331,8 @@ impl Driver for Zk {
             let (Ok((session, routes)), Some(path)) = (room(claim.lease()), self.node_path(claim)) else {
                 continue;
             };
-            if !routes.add(&path, claim, What::Own) {
-                continue;
-            }
+            // Also if somebody else is told of it already: perhaps their request has not armed a watch.
+            routes.add(&path, claim, What::Own);
             match by_lease.iter_mut().find(|(other, _)| Arc::ptr_eq(other, &session)) {
                 Some((_, paths)) => paths.push(path),
                 None => by_lease.push((session, vec![path])),
@@ -341,7 +353,7 @@ impl Driver for Zk {
 
     fn close<'a>(&'a self, lease: &'a Arc<Lease>) -> Fut<'a, Result<(), Fail>> {
         Box::pin(async move {
-            match lease.seat(|room: &mut Room| room.0.take()) {
+            match lease.seat(|room: &mut Room| room.parts.take()) {
                 Some((session, _)) => session.close().await,
                 None => Ok(()),
             }

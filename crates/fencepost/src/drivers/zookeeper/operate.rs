@@ -155,8 +155,10 @@ impl Zk {
     /// The token must be above the holder's, and not above that of whoever is next, so that a gate raised with it lets
     /// them in. So we first stand in line ourselves: if nobody is between, ours is the token, and all that come later
     /// are above it.
+    ///
+    /// On a session of its own: a node of ours that is left behind, whatever goes wrong, would keep the lock.
     async fn force(&self, lock: &LockName) -> Result<ForcedOut, Fail> {
-        let session = self.operator.session().await?;
+        let session = self.operator.own().await?;
         let path = names::path(&self.options, lock)?;
         let mut requests: Vec<_> = names::parents(&self.options, &path)
             .into_iter()
@@ -180,12 +182,12 @@ impl Zk {
         let [.., created, children] = replies.as_slice() else {
             return Err(Fail::Internal("zookeeper answered too few requests".into()));
         };
-        let (ours, stat) = created.created().map_err(|code| code.fail(&stem))?;
+        let (ours, stat) = created.created().map_err(|code| code.fail(&path))?;
         let ours = ours.rsplit('/').next().unwrap_or_default().to_owned();
-        let forced = self.force_out(&session, &path, &ours, stat.czxid, children.children()).await;
-        // Also after a failure: it would keep the lock until the session ends.
-        remove(&session, &path, &[ours]).await?;
-        forced
+        let forced = self.force_out(&session, &path, &ours, stat.czxid, children.children()).await?;
+        // If it cannot be told, the session ends by itself.
+        let _ = session.close().await;
+        Ok(forced)
     }
 
     async fn force_out(
@@ -203,9 +205,10 @@ impl Zk {
         let Some(first) = ahead.first() else {
             return Ok(ForcedOut { holder: None, token: token(czxid)? });
         };
-        let looks = session.send(&ahead.iter().take(2).map(|name| read(name)).collect::<Vec<_>>()).await?;
+        let looks = session.send(&ahead.iter().map(|name| read(name)).collect::<Vec<_>>()).await?;
         let holder = looks.first().and_then(|reply| holder_of(reply).ok());
-        let next = looks.get(1).and_then(|reply| holder_of(reply).ok()).and_then(|next| next.token);
+        // The first of them that is still there: the second may have left meanwhile.
+        let next = looks.iter().skip(1).find_map(|reply| holder_of(reply).ok()).and_then(|next| next.token);
         remove(session, path, &[(*first).to_owned()]).await?;
         Ok(ForcedOut { holder, token: next.map_or_else(|| token(czxid), Ok)? })
     }
@@ -225,7 +228,14 @@ async fn read(session: &Session, lock: &LockName, path: &str, line: &[Contender]
             watch: false,
         };
         let replies = session.send(&batch.iter().map(read).collect::<Vec<_>>()).await?;
-        seen.extend(replies.iter().filter_map(|reply| holder_of(reply).ok()));
+        for reply in &replies {
+            match holder_of(reply) {
+                Ok(holder) => seen.push(holder),
+                Err(Code::NO_NODE) => {}
+                // It is there, and may not be read.
+                Err(_) => seen.push(Holder { token: None, owner: None, expires_in: None }),
+            }
+        }
     }
     let mut seen = seen.into_iter();
     let holder = seen.next();

@@ -37,15 +37,13 @@ impl Routes {
         Arc::new(Self { lease: Arc::downgrade(lease), table: Mutex::default(), again })
     }
 
-    /// Tells `claim` of this node. True if nobody was told of it so far, and it has to be watched.
-    pub(super) fn add(&self, path: &str, claim: &Arc<Claim>, what: What) -> bool {
+    /// Tells `claim` of this node, which has to be watched.
+    pub(super) fn add(&self, path: &str, claim: &Arc<Claim>, what: What) {
         let mut table = self.table();
         let routes = table.entry(path.to_owned()).or_default();
-        let is_first = routes.is_empty();
         if !routes.iter().any(|route| route.is(claim, what)) {
             routes.push(Route { claim: Arc::downgrade(claim), what });
         }
-        is_first
     }
 
     /// Whether `claim` will be told of this node.

@@ -152,7 +152,7 @@ impl OpenZooKeeper {
             let requests = [mark].into_iter().chain(steps.iter().map(|step| self.request(step))).collect();
             let replies = self.gate.ask(vec![Request::Multi(requests)], &self.path).await?;
             let Some(reply) = replies.first() else { return Ok(Err((0, Code::MARSHALLING))) };
-            match reply.steps() {
+            match reply.steps(steps.len() + 1) {
                 Ok(()) => return Ok(Ok(())),
                 Err((0, Code::BAD_VERSION | Code::NO_NODE)) => {
                     let version = self.gate.raise(&self.path, &self.pass).await?;
