@@ -16,6 +16,7 @@ mod places;
 mod processes;
 mod redis;
 mod table;
+mod zookeeper;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -46,6 +47,7 @@ struct Cli {
 enum Backend {
     Local,
     Redis,
+    Zookeeper,
     Postgres,
 }
 
@@ -99,6 +101,9 @@ fn measure(cli: &Cli) -> Outcome<()> {
     }
     if is_asked(Backend::Redis) {
         redis::measure(&mut table, effort)?;
+    }
+    if is_asked(Backend::Zookeeper) && fencepost_lab::server::zookeeper::installed().is_ok() {
+        zookeeper::measure(&mut table, effort)?;
     }
     if is_asked(Backend::Postgres) {
         gate::measure(&mut table, effort)?;

@@ -1,4 +1,5 @@
-// Curator's InterProcessMutex, told what to do on its input: take, give, or add FILE COUNT. Answers each with one line.
+// Curator's InterProcessMutex, told what to do on its input: take, give, add FILE COUNT, or time COUNT. Answers each with one
+// line, and a time with one more before it.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -33,6 +34,14 @@ public class Curator {
                         Files.writeString(file, Integer.toString(count + 1));
                         lock.release();
                     }
+                }
+                case "time" -> {
+                    long start = System.nanoTime();
+                    for (int i = Integer.parseInt(words[1]); i > 0; i--) {
+                        lock.acquire();
+                        lock.release();
+                    }
+                    System.out.println("took " + (System.nanoTime() - start));
                 }
                 default -> throw new IllegalArgumentException(line);
             }

@@ -1,4 +1,5 @@
-"""kazoo's Lock, told what to do on its input: take, give, or add FILE COUNT. Answers each with one line."""
+"""kazoo's Lock, told what to do on its input: take, give, add FILE COUNT, or time COUNT. Answers each with one line, and a
+time with one more before it."""
 
 import sys
 import time
@@ -25,4 +26,10 @@ for line in sys.stdin:
                 time.sleep(0.002)
                 with open(words[1], "w") as file:
                     file.write(str(count + 1))
+    elif words[0] == "time":
+        start = time.monotonic_ns()
+        for _ in range(int(words[1])):
+            lock.acquire()
+            lock.release()
+        print("took", time.monotonic_ns() - start)
     print("done", words[0], flush=True)
