@@ -79,3 +79,22 @@ impl fmt::Debug for Code {
         write!(f, "{name} ({})", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_names_the_next_move() {
+        // What ZooKeeper 3.4 answers to a request for a container.
+        assert!(
+            matches!(Code::UNIMPLEMENTED.fail("/a"), Fail::Unsupported(text) if text.contains("older than 3.5"))
+        );
+        assert!(matches!(Code::NO_AUTH.fail("/a"), Fail::Denied(text) if text.ends_with("path=/a")));
+        assert!(matches!(Code::SESSION_EXPIRED.fail("/a"), Fail::NoLease));
+        assert!(
+            matches!(Code::INVALID_ACL.fail("/a"), Fail::Invalid(text) if text.contains("user:password@"))
+        );
+        assert!(Code::SESSION_MOVED.fail("/a").is_passing() && Code(-127).fail("/a").is_passing());
+    }
+}

@@ -202,9 +202,12 @@ impl Place<'_> {
     /// Asks again for a claim that has its node: is it still there, and whose turn is it?
     async fn confirm(&self, node: Node, ahead: Option<Ahead>) -> Result<Entered, Fail> {
         let own = Request::Exists { path: self.path(&node.name), watch: false };
-        // With nobody before the one before us, its end is all that we wait for, and the line need not be read.
-        let last = ahead.filter(|ahead| ahead.is_holder);
-        let other = match &last {
+        // With nobody before the one before us, its end is all that we wait for; and as long as it is watched, nothing that
+        // stands before it matters. So the line, which may be long, need not be read.
+        let known = ahead.filter(|ahead| {
+            ahead.is_holder || self.routes.tells(&self.path(&ahead.name), self.claim, What::Ahead)
+        });
+        let other = match &known {
             Some(ahead) => Request::Exists { path: self.path(&ahead.name), watch: false },
             None => Request::GetChildren { path: self.lock.clone() },
         };
@@ -217,13 +220,18 @@ impl Place<'_> {
             Ok(_) | Err(Code::NO_NODE) => return Ok(Entered::Gone),
             Err(code) => return Err(code.fail(&self.lock)),
         }
-        match last {
+        match known {
             None => {
                 let children = other.children().map_err(|code| code.fail(&self.lock))?;
                 self.judge(node, names::line(&children)).await
             }
             Some(ahead) => match other.stat() {
-                Err(Code::NO_NODE) => granted(&node),
+                Err(Code::NO_NODE) if ahead.is_holder => granted(&node),
+                Err(Code::NO_NODE) => {
+                    // It went without having been the holder: who is before us now?
+                    self.routes.remove(&self.path(&ahead.name), self.claim);
+                    Ok(Entered::Queued { recheck: AT_ONCE, holder: None })
+                }
                 Ok(_) => self.watch(node, ahead, None).await,
                 Err(code) => Err(code.fail(&self.lock)),
             },
