@@ -15,6 +15,7 @@ pub(crate) const TESTS: Tests = &[
     ("digest_users", digest_users),
     ("sasl_users", sasl_users),
     ("tls", tls),
+    ("an_expired_certificate_is_named", an_expired_certificate_is_named),
     ("nobody_and_others_at_the_port", nobody_and_others_at_the_port),
 ];
 
@@ -119,6 +120,13 @@ fn tls() {
     refused(connect(&stranger), ErrorKind::Denied, "TLS");
     refused(connect(&format!("zk://{}", server.addr())), ErrorKind::Unavailable, "zks://");
     refused(connect(&format!("zks://{}?ca={ca}", single().addr)), ErrorKind::Unavailable, "zk");
+}
+
+fn an_expired_certificate_is_named() {
+    let files = Certificates::expired().expect("certificates");
+    let server = ZooKeeper::start(Options::secure(&files, false).expect("files")).expect("zookeeper starts");
+    let url = format!("{}?ca={}", server.url(), files.authority().display());
+    refused(connect(&url), ErrorKind::Denied, "expired");
 }
 
 fn nobody_and_others_at_the_port() {

@@ -23,6 +23,10 @@ pub(crate) const TESTS: Tests = &[
     ("a_closed_locker_ends_its_session", a_closed_locker_ends_its_session),
 ];
 
+/// The lease of a session that somebody else ends. Its owner comes back meanwhile, and a server whose session is taken back and
+/// forth may leave a request unanswered: then the next renewal finds out, half a second later.
+const ENDED: Duration = ms(3000);
+
 /// Whoever was stopped for longer than its session hears of the loss when it goes on, and a gate rejects its token.
 fn a_stopped_holder_learns_at_once_when_it_goes_on() {
     let (place, lock) = (single(), name("stopped"));
@@ -50,7 +54,7 @@ fn a_waiter_whose_session_ends_learns_at_once() {
     let (place, lock) = (single(), name("waiter"));
     let (holder, other) = (locker(&place.url()), locker(&place.url()));
     let guard = take(&holder, &lock, LONG);
-    let waiter = Waiter::start(&other, &lock, ms(5000), LONG);
+    let waiter = Waiter::start(&other, &lock, ENDED, LONG);
     let mut client = place.client();
     let line = in_line(&mut client, &lock, 2);
     let first = client.read(&line[1]).expect("it is there");
@@ -71,7 +75,7 @@ fn a_waiter_whose_session_ends_learns_at_once() {
 fn a_holder_whose_session_ends_learns_at_once() {
     let (place, lock) = (single(), name("ended"));
     let locker = locker(&place.url());
-    let guard = take(&locker, &lock, LONG);
+    let guard = take(&locker, &lock, ENDED);
     let mut client = place.client();
     let line = in_line(&mut client, &lock, 1);
     let node = client.read(&line[0]).expect("it is there");

@@ -44,7 +44,7 @@ pub(crate) trait User: Send + Sync {
     /// What is watched, to be watched again on a new connection.
     fn watched(&self) -> Vec<String>;
 
-    /// The connection broke, and the first attempt at another one failed.
+    /// The connection broke, whether or not there is another one by now: the session is to be verified.
     fn doubted(&self);
 
     /// The server has ended the session.
@@ -321,15 +321,14 @@ impl Inner {
         }
     }
 
-    /// Looks once at what has become of the session after its connection broke.
+    /// Looks once at what has become of the session after its connection broke. Also a session that a server has just gone on
+    /// with is to be verified: its end may have been on its way, and then nobody tells this connection of it.
     async fn look(self: Arc<Self>) {
-        match self.make().await {
-            Ok(_) | Err(Fail::NoLease) => {}
-            Err(_) => {
-                if let Some(user) = self.user.upgrade() {
-                    user.doubted();
-                }
-            }
+        let made = self.make().await;
+        if !matches!(made, Err(Fail::NoLease))
+            && let Some(user) = self.user.upgrade()
+        {
+            user.doubted();
         }
     }
 }
