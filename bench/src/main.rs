@@ -7,6 +7,7 @@
 mod backends;
 mod crowd;
 mod detour;
+mod etcd;
 mod gate;
 mod handover;
 mod library;
@@ -49,6 +50,7 @@ enum Backend {
     Redis,
     Zookeeper,
     Postgres,
+    Etcd,
 }
 
 /// The parts that are played in a process of their own, which the benchmark starts itself.
@@ -59,6 +61,8 @@ enum Role {
     Crowd { url: String, waiters: usize, millis: u64 },
     #[command(hide = true)]
     Held { url: String, locks: usize, millis: u64 },
+    #[command(hide = true)]
+    Kept { url: String, locks: usize },
     #[command(hide = true)]
     Line { url: String, waiters: usize },
     #[command(hide = true)]
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         None => measure(&cli),
         Some(Role::Crowd { url, waiters, millis }) => crowd::play(url, *waiters, *millis),
         Some(Role::Held { url, locks, millis }) => redis::held::play(url, *locks, *millis),
+        Some(Role::Kept { url, locks }) => etcd::held::play(url, *locks),
         Some(Role::Line { url, waiters }) => handover::play(url, *waiters),
         Some(Role::Flock { path }) => handover::play_flock(path),
     };
@@ -101,6 +106,9 @@ fn measure(cli: &Cli) -> Outcome<()> {
     }
     if is_asked(Backend::Redis) {
         redis::measure(&mut table, effort)?;
+    }
+    if is_asked(Backend::Etcd) {
+        etcd::measure(&mut table, cli.program.as_deref(), &memory, effort)?;
     }
     if is_asked(Backend::Zookeeper) && fencepost_lab::server::zookeeper::installed().is_ok() {
         zookeeper::measure(&mut table, effort)?;

@@ -75,7 +75,7 @@ pub(crate) fn measure(table: &mut Table, program: &Path, place: &Place, effort: 
     Ok(())
 }
 
-fn run(command: &mut Command) -> Outcome<()> {
+pub(crate) fn run(command: &mut Command) -> Outcome<()> {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }

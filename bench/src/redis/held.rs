@@ -86,7 +86,7 @@ pub(crate) fn play(url: &str, locks: usize, millis: u64) -> Outcome<()> {
 }
 
 /// Takes the locks of these numbers.
-fn take(locker: &Locker, numbers: std::ops::Range<usize>, kind: &str) -> Outcome<Vec<Guard>> {
+pub(crate) fn take(locker: &Locker, numbers: std::ops::Range<usize>, kind: &str) -> Outcome<Vec<Guard>> {
     let mut guards = Vec::with_capacity(numbers.len());
     let runtime = Builder::new_current_thread().build()?;
     let numbers: Vec<_> = numbers.collect();
