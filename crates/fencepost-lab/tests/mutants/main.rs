@@ -6,6 +6,7 @@
 //! carries no switches for its tests. One that no longer applies fails here: adapt it to the new code.
 
 mod engine;
+mod etcd;
 mod local;
 mod redis;
 
@@ -46,6 +47,13 @@ fn main() -> ExitCode {
     for (area, mutants, tests, run) in [
         ("engine", engine::MUTANTS, &["--package", "fencepost-lab", "--test", "sim"][..], true),
         ("local", local::MUTANTS, &["--package", "fencepost", "--test", "local"], all),
+        ("etcd", etcd::MUTANTS, &["--package", "fencepost-lab", "--test", "conformance", "etcd::"], all),
+        (
+            "etcd_cluster",
+            etcd::OF_THE_CLUSTER,
+            &["--package", "fencepost-lab", "--test", "etcd", "deposed"],
+            all,
+        ),
         ("redis", redis::MUTANTS, &["--package", "fencepost-lab", "--test", "conformance", "redis::"], all),
         (
             "redis_floor",
