@@ -13,6 +13,7 @@ mod logins;
 #[path = "../redis/player.rs"]
 mod player;
 mod refusals;
+mod restores;
 mod scene;
 #[path = "../redis/steps.rs"]
 mod steps;
@@ -32,11 +33,12 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most tests wait; those that measure must not be starved.
     arguments.test_threads = arguments.test_threads.or(Some(6));
-    let rooms: [(&str, Tests); 6] = [
+    let rooms: [(&str, Tests); 7] = [
         ("cuts", cuts::TESTS),
         ("holding", holding::TESTS),
         ("logins", logins::TESTS),
         ("refusals", refusals::TESTS),
+        ("restores", restores::TESTS),
         ("steps", steps::TESTS),
         ("waiting", waiting::TESTS),
     ];

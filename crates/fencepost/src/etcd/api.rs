@@ -4,6 +4,7 @@
 //! 1. A reply of another cluster than the first one's is refused.
 //! 2. A reply to a request that went through consensus and whose revision is lower than one that was known when the request was sent is
 //!    refused: the cluster was restored from a backup, and its revisions, which are our tokens, would repeat.
+//! 3. What has been refused so stays refused: such a cluster catches up with what was known, and looks sound again.
 
 use std::sync::{
     Arc, OnceLock,
@@ -28,7 +29,12 @@ pub(crate) struct Api {
     cluster: OnceLock<u64>,
     /// The highest revision seen.
     revision: AtomicI64,
+    /// Why no reply is believed any more.
+    fallen: OnceLock<&'static str>,
 }
+
+const ANOTHER: &str = "another etcd cluster answers than before: it was rebuilt, and its tokens do not compare with those before; connect again, and rebind the gates";
+const GONE_BACK: &str = "the etcd cluster has gone back to an earlier state, as after a restored backup: its tokens would repeat; connect again, and rebind the gates";
 
 /// The answer to a renewal.
 pub(crate) enum Alive {
@@ -40,7 +46,7 @@ pub(crate) enum Alive {
 
 impl Api {
     pub(crate) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, cluster: OnceLock::new(), revision: AtomicI64::new(0) }
+        Self { transport, cluster: OnceLock::new(), revision: AtomicI64::new(0), fallen: OnceLock::new() }
     }
 
     /// The cluster's id; 0 before the first reply.
@@ -51,6 +57,11 @@ impl Api {
     /// The highest revision that a reply has shown.
     pub(crate) fn known(&self) -> i64 {
         self.revision.load(Ordering::Relaxed)
+    }
+
+    /// Whether the cluster is not the one any more to which our tokens and leases belong.
+    pub(crate) fn has_fallen(&self) -> bool {
+        self.fallen.get().is_some()
     }
 
     /// Asks nothing: any user may, and the answer says which cluster this is.
@@ -125,6 +136,10 @@ impl Api {
         path: &'static str,
         ask: &impl Message,
     ) -> Result<R, Fail> {
+        // What takes something back is sent all the same: it hits nothing but our own.
+        if !matches!(verb, "leave" | "close") {
+            self.stand()?;
+        }
         let reply = self.transport.call(Call::new(verb, path, ask.encode_to_vec())).await?;
         R::decode(reply.as_slice())
             .map_err(|error| Fail::Internal(format!("etcd answered with something unreadable: {error}")))
@@ -133,17 +148,18 @@ impl Api {
     fn check(&self, header: Option<Header>, known: Option<i64>) -> Result<Header, Fail> {
         let header = header.ok_or_else(|| Fail::Internal("etcd answered without a header".into()))?;
         if *self.cluster.get_or_init(|| header.cluster_id) != header.cluster_id {
-            return Err(Fail::Invalid(
-                "another etcd cluster answers than before: it was rebuilt, and its tokens do not compare with those before; connect again, and rebind the gates".into(),
-            ));
+            let _ = self.fallen.set(ANOTHER);
         }
         if known.is_some_and(|known| header.revision < known) {
-            return Err(Fail::Invalid(
-                "the etcd cluster has gone back to an earlier state, as after a restored backup: its tokens would repeat; connect again, and rebind the gates".into(),
-            ));
+            let _ = self.fallen.set(GONE_BACK);
         }
+        self.stand()?;
         self.revision.fetch_max(header.revision, Ordering::Relaxed);
         Ok(header)
+    }
+
+    fn stand(&self) -> Result<(), Fail> {
+        self.fallen.get().map_or(Ok(()), |why| Err(Fail::Invalid((*why).into())))
     }
 }
 

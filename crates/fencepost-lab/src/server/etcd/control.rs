@@ -121,7 +121,7 @@ impl Etcd {
         run(&["auth", "enable"]).map(drop)
     }
 
-    fn command_on(&self, members: &[usize], words: &[&str], logs_in: bool) -> io::Result<String> {
+    pub(super) fn command_on(&self, members: &[usize], words: &[&str], logs_in: bool) -> io::Result<String> {
         let endpoints: Vec<String> = members.iter().map(|member| self.addr(*member).to_string()).collect();
         let mut command = Command::new(&self.control);
         command.env("ETCDCTL_API", "3").args(words);

@@ -4,6 +4,7 @@
 //! leaves, and each write would wait for the disk.
 
 mod control;
+mod snapshot;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+pub use snapshot::Snapshot;
 use tempfile::TempDir;
 
 use super::{Missing, Port, Process, escape, require};

@@ -31,11 +31,16 @@ pub(super) struct Seat {
     pub(super) ahead: Option<Vec<u8>>,
     /// Its own watch has fallen behind what the server remembers: it must be looked at.
     pub(super) is_unwatched: bool,
+    /// The stream of watches that was the latest before the key was last found. A later one may be of a cluster that went back to its
+    /// past and caught up: what happened to the key meanwhile it does not tell.
+    pub(super) line: u64,
 }
 
 impl Etcd {
     pub(super) async fn ask_to_enter(&self, claim: &Arc<Claim>, intent: Intent) -> Result<Entered, Fail> {
         self.witness(claim);
+        let line = self.watches.latest();
+        claim.seat(|seat: &mut Seat| seat.line = line);
         match claim.seat(|seat: &mut Seat| seat.created) {
             Some(created) => self.stands(claim, created).await,
             None if intent == Intent::Try => self.enter_if_free(claim).await,

@@ -14,6 +14,7 @@
 
 mod enter;
 mod keys;
+mod look;
 mod operate;
 mod proclaim;
 mod record;
@@ -24,14 +25,14 @@ use std::{
     time::Duration,
 };
 
-use enter::{Seat, deleted, revision, rows};
+use enter::{Seat, deleted, rows};
 use keys::{Keys, lease_id};
 use watch::{Ear, Watches};
 
 use crate::{
     claim::Claim,
     connect::Url,
-    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Renewed, Report},
+    driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Report},
     error::Error,
     etcd::{
         Alive, Api, Client, Options, Transport, TxnRequest, compare, delete, first_by_creation, put, range,
@@ -41,9 +42,6 @@ use crate::{
     owner::Owner,
     token::Lineage,
 };
-
-/// How many keys are looked up in one transaction; etcd takes 128 operations by default.
-const BATCH: usize = 100;
 
 /// A driver for the cluster that `url` names.
 pub(crate) async fn connect(url: Url, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, Error> {
@@ -110,6 +108,14 @@ impl Etcd {
     }
 
     async fn renew_all(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
+        match self.prolong(lease, claims, report).await {
+            // It does not come back, also when the cluster looks sound again.
+            Err(_) if self.api.has_fallen() => Err(Fail::NoLease),
+            outcome => outcome,
+        }
+    }
+
+    async fn prolong(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
         let witness = lease.seat(|seat: &mut LeaseSeat| seat.witness.clone());
         let witness = witness.unwrap_or_else(|| self.keys.lineage());
         match self.api.keep_alive(lease_id(lease), witness).await? {
@@ -123,36 +129,6 @@ impl Etcd {
         }
         self.look_after(lease, claims, report).await?;
         self.watches.open();
-        Ok(())
-    }
-
-    /// Looks for the keys of holders whose watch fell behind, and watches them again.
-    async fn look_after(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
-        let unwatched: Vec<_> = claims
-            .iter()
-            .enumerate()
-            .filter_map(|(index, claim)| {
-                let (is_unwatched, created) = claim.seat(|seat: &mut Seat| (seat.is_unwatched, seat.created));
-                Some((index, claim, created?)).filter(|_| is_unwatched)
-            })
-            .collect();
-        for batch in unwatched.chunks(BATCH) {
-            let keys: Vec<_> = batch.iter().map(|(_, claim, _)| self.keys.of(claim)).collect();
-            let looks = keys.iter().map(|key| range(first_by_creation(key, &[]))).collect();
-            let reply = self.api.txn("look", TxnRequest { success: looks, ..TxnRequest::default() }).await?;
-            for (place, ((index, claim, created), key)) in batch.iter().zip(&keys).enumerate() {
-                if rows(&reply, place).first().is_none_or(|found| found.create_revision != *created) {
-                    report(*index, Renewed::Lost);
-                    continue;
-                }
-                report(*index, Renewed::Extended(term(lease)));
-                claim.seat(|seat: &mut Seat| {
-                    seat.is_unwatched = false;
-                    seat.seen = revision(&reply);
-                });
-                self.watches.add(key, revision(&reply), Ear::own(claim));
-            }
-        }
         Ok(())
     }
 

@@ -192,6 +192,18 @@ impl Watches {
         }
     }
 
+    /// The number of the latest stream. The first one counts as there before it is opened: what was granted earlier is watched
+    /// from its grant on.
+    pub(super) fn latest(&self) -> u64 {
+        self.table().last_line.max(1)
+    }
+
+    /// The number of the stream that tells, if there is one that has proved itself.
+    pub(super) fn proved(&self) -> Option<u64> {
+        let now = self.host.now();
+        self.table().line.as_ref().filter(|line| line.has_proved_itself(now)).map(|line| line.id)
+    }
+
     fn closed(self: &Arc<Self>, id: u64) {
         let mut table = self.table();
         let Some(line) = table.line.take_if(|line| line.id == id) else { return };
