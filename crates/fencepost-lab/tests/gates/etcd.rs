@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencepost::{
-    Error, ErrorKind, Lineage, Token,
+    Error, ErrorKind, Lineage, Locker, Token,
     blocking::wait,
     conformance::{Hook, NotApplicable},
     gate::{
@@ -83,7 +83,8 @@ impl Harness for Store {
         let keys = self.server().keys("").expect("the server's keys");
         let is_known = |key: &String| {
             key.starts_with("text/")
-                || key.starts_with("gate/") && (key.ends_with("/highest") || key.ends_with("/lineage"))
+                || key.starts_with(".fencepost-gate-")
+                    && (key.ends_with("-highest") || key.ends_with("-lineage"))
         };
         keys.into_iter().map(|(key, _)| key).filter(|key| !is_known(key)).collect()
     }
@@ -142,8 +143,11 @@ impl Client for Connected {
 
 /// What only this gate promises.
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 2] =
-        [("all_or_nothing", all_or_nothing), ("what_is_invalid_is_named", invalid)];
+    let tests: [(&str, fn()); 3] = [
+        ("all_or_nothing", all_or_nothing),
+        ("a_mark_stands_in_no_locks_line", no_line),
+        ("what_is_invalid_is_named", invalid),
+    ];
     let trial = |(name, test): (&str, fn())| {
         let found = etcd::installed();
         let skip = ignored(&found);
@@ -189,18 +193,43 @@ fn all_or_nothing() {
     }
 }
 
+/// Locks of every name that a mark's key might be taken to belong to, written both ways.
+fn no_line() {
+    let store = Store::start().expect("etcd starts");
+    let gate = store.gate().expect("a gate");
+    let pass = Pass { token: token(7), lineage: Some(Lineage::new("here")) };
+    for resource in ["x", "gate/x", "%2F"] {
+        wait(gate.fence(resource, &pass)).expect("the first");
+    }
+    let url = store.server().url();
+    for url in [url.clone(), format!("{url}?names=raw")] {
+        let locker = wait(Locker::connect(&url)).expect("it answers");
+        for lock in ["gate", "gate/x", ".fencepost-gate", ".fencepost-gate-x", ".fencepost-gate-gate", "x"] {
+            let guard = wait(locker.lock(lock).ttl(Duration::from_secs(30)).try_acquire());
+            wait(guard.expect("it is free").release()).expect("it was held");
+        }
+        // What lies in a lock's line and hangs on no lease is somebody's data.
+        store.server().command(&["put", "data/x", "1"]).expect("it answers");
+        let error = wait(locker.force_unlock("data")).expect_err("it is no claim");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("key=data/x"), "{error}");
+        assert_eq!(store.server().keys("data/").expect("it answers").len(), 1);
+    }
+    assert_eq!(wait(gate.mark("x")).expect("it is there").highest, Some(token(7)));
+}
+
 fn invalid() {
     let store = Store::start().expect("etcd starts");
     let gate = store.gate().expect("a gate");
     let open = wait(gate.open("x", token(1))).expect("the first");
     let twice = vec![Operation::Put(b"a".into(), b"1".into()), Operation::Delete(b"a".into())];
     for operations in
-        [twice, vec![Operation::Delete(b"gate/x/highest".into())], vec![Operation::Get(Vec::new())]]
+        [twice, vec![Operation::Delete(b".fencepost-gate-x-highest".into())], vec![Operation::Get(Vec::new())]]
     {
         let error = wait(open.run(operations)).expect_err("it cannot be carried out");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
-    store.server().command(&["put", "gate/y/highest", "no number"]).expect("it answers");
+    store.server().command(&["put", ".fencepost-gate-y-highest", "no number"]).expect("it answers");
     let error = wait(gate.mark("y")).expect_err("no mark");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(wait(gate.open("y", token(1))).map(drop).expect_err("no mark").kind(), ErrorKind::Invalid);

@@ -71,7 +71,7 @@ impl Etcd {
         }
     }
 
-    /// Deletes the holder's key, and nobody else's: one that has passed on meanwhile stays.
+    /// Deletes the holder's key, and nobody else's: one that has passed on meanwhile stays, and so do data without a lease.
     async fn force(&self, lock: &LockName) -> Result<ForcedOut, Fail> {
         let line = self.keys.line(lock);
         let ask = TxnRequest {
@@ -83,6 +83,12 @@ impl Etcd {
             // Whoever comes next is made at a later revision than this one.
             return Ok(ForcedOut { holder: None, token: token(revision(&look) + 1)? });
         };
+        if first.lease == 0 {
+            return Err(Fail::Invalid(format!(
+                "the first key of lock={lock} hangs on no lease, so it is no lock's claim and is left alone: move it out of the lock's line, key={}",
+                first.key.escape_ascii()
+            )));
+        }
         let ask = TxnRequest {
             compare: vec![compare(&first.key, &[], first.create_revision)],
             success: vec![delete(&first.key)],
