@@ -3,12 +3,13 @@
 use std::fs;
 
 use fencepost::{Error, ErrorKind, Level, Locker, blocking};
+use fencepost_lab::faulty::Fault;
 use fencepost_lab::server::certificates::Certificates;
 use fencepost_lab::server::etcd::{Etcd, Options, Tls};
 use fencepost_lab::server::redis::{self, Redis};
 
 use crate::Tests;
-use crate::scene::{LONG, SHORT, give, line, locker, ms, now, server, server_with, take};
+use crate::scene::{LONG, SHORT, faulty, give, line, locker, ms, now, server, server_with, take, until};
 
 pub(crate) const TESTS: Tests = &[
     ("tls_with_and_without_certificates", tls),
@@ -96,12 +97,15 @@ fn names() {
     }
 }
 
-/// No space: nothing can be entered, and what is held can be given back.
+/// No space: nothing can be entered, and what is held can be given back, also if one of its requests may still be on its way.
 fn full() {
     let extra = vec!["--quota-backend-bytes=1048576".into()];
     let server = server_with(Options { extra, ..Options::default() });
     let client = locker(&server.url());
     let held = take(&client, "held", LONG);
+    let (unsure, faults) = faulty(&server.url());
+    faults.arm("enter", Fault::LoseReply);
+    let doubtful = take(&unsure, "doubtful", LONG);
     let big = "x".repeat(100_000);
     let refused = (0..50).find_map(|i| server.command(&["put", &format!("big-{i}"), &big]).err());
     assert!(refused.expect("it is full").to_string().contains("space"));
@@ -111,6 +115,19 @@ fn full() {
     assert!(error.to_string().contains("space"), "{error}");
     give(held);
     assert!(line(&server, "held").is_empty());
+    // That no late request brings it back cannot be written down, so it is not confirmed.
+    let error = blocking::wait(doubtful.release()).expect_err("its mark is still owed");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert!(line(&server, "doubtful").is_empty());
+    let revision = server.revision().expect("it answers").to_string();
+    for words in
+        [&["del", "big-", "--prefix"][..], &["compact", &revision], &["defrag"], &["alarm", "disarm"]]
+    {
+        server.command(words).expect("it is freed");
+    }
+    until("the mark", LONG, || {
+        (!server.keys(".fencepost-left-").expect("it answers").is_empty()).then_some(())
+    });
 }
 
 fn consensus() {

@@ -223,9 +223,11 @@ fn invalid() {
     let gate = store.gate().expect("a gate");
     let open = wait(gate.open("x", token(1))).expect("the first");
     let twice = vec![Operation::Put(b"a".into(), b"1".into()), Operation::Delete(b"a".into())];
-    for operations in
-        [twice, vec![Operation::Delete(b".fencepost-gate-x-highest".into())], vec![Operation::Get(Vec::new())]]
-    {
+    for operations in [
+        twice,
+        vec![Operation::Delete(b".fencepost-gate-x-highest".into())],
+        vec![Operation::Get(Vec::new())],
+    ] {
         let error = wait(open.run(operations)).expect_err("it cannot be carried out");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }

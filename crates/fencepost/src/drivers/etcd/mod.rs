@@ -35,7 +35,8 @@ use crate::{
     driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Report},
     error::Error,
     etcd::{
-        Alive, Api, Client, Options, Transport, TxnRequest, compare, delete, first_by_creation, put, range,
+        Alive, Api, Client, Options, RequestOp, Transport, TxnRequest, compare, delete, first_by_creation,
+        put, range,
     },
     host::{Fut, Host},
     lease::Lease,
@@ -140,16 +141,21 @@ impl Etcd {
         for watched in ahead.iter().chain([&key]) {
             self.watches.forget(watched, claim);
         }
-        let mut operations = vec![delete(&key)];
-        if self.marks_the_left && claim.unsure.load(Ordering::Relaxed) {
-            operations.push(put(&self.keys.mark(claim), Vec::new(), lease_id(claim.lease())));
-        }
-        let ask = TxnRequest {
+        let ask = |operations: Vec<RequestOp>| TxnRequest {
             compare: created.map(|created| compare(&key, &[], created)).into_iter().collect(),
             success: operations.clone(),
             failure: operations,
         };
-        let reply = match self.api.txn("leave", ask).await {
+        let is_marked = self.marks_the_left && claim.unsure.load(Ordering::Relaxed);
+        let mark = || put(&self.keys.mark(claim), Vec::new(), lease_id(claim.lease()));
+        let operations = [delete(&key)].into_iter().chain(is_marked.then(mark)).collect();
+        let reply = match self.api.txn("leave", ask(operations)).await {
+            // A cluster that is full, or a right that was taken away: what is there must not hold up the lock for that. The mark is
+            // still owed, so it has failed.
+            Err(fail @ (Fail::Unavailable(_) | Fail::Denied(_))) if is_marked => {
+                self.api.txn("leave", ask(vec![delete(&key)])).await?;
+                return Err(fail);
+            }
             // It took all of its keys along, and nothing can be entered on it any more.
             Err(Fail::NoLease) => return Ok(Left::WasGone),
             reply => reply?,
