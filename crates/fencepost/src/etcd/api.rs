@@ -102,25 +102,35 @@ impl Api {
         }
     }
 
-    /// Keeps a lease alive, and proves that the leader who did was the leader: `witness` is a key that may be read.
+    /// Keeps a lease alive; answers also in which term of Raft. Not to be believed, whatever it says, before it is
+    /// [confirmed](Self::confirm).
+    ///
+    /// One request on a stream of its own, so that no reply can be taken for another request's.
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<(Alive, u64), Fail> {
+        let reply: LeaseResponse = match self.call("renew", path::KEEP_ALIVE, &LeaseRequest { id }).await {
+            // Without a header, and so without a term that could be confirmed.
+            Err(Fail::NoLease) => {
+                return Err(Fail::Unknown("somebody says, without a proof, that the lease is gone".into()));
+            }
+            reply => reply?,
+        };
+        let kept = self.check(reply.header, None)?;
+        Ok((if reply.ttl > 0 { Alive::For(reply.ttl) } else { Alive::Gone }, kept.raft_term))
+    }
+
+    /// Proves that the leader who answered a moment ago was the leader: `witness` is a key that may be read.
     ///
     /// A leader that was stopped or cut off for longer than an election takes believes in its office for a moment when it goes on, and
     /// many versions then still answer for leases that the next leader has ended (etcd#15247). A linearizable read it cannot
-    /// answer, and terms differ: so a read follows, and a renewal is believed only if no election fell between the two.
-    ///
-    /// One request on a stream of its own, so that no reply can be taken for another request's.
-    pub(crate) async fn keep_alive(&self, id: i64, witness: Vec<u8>) -> Result<Alive, Fail> {
-        let reply: LeaseResponse = self.call("renew", path::KEEP_ALIVE, &LeaseRequest { id }).await?;
-        let kept = self.check(reply.header, None)?;
-        if reply.ttl <= 0 {
-            return Ok(Alive::Gone);
-        }
+    /// answer, and terms differ: so a read follows, and a renewal is believed only if no election fell between the two. So is
+    /// that a lease is gone: such a leader may not know yet of one that was opened since.
+    pub(crate) async fn confirm(&self, witness: Vec<u8>, raft_term: u64) -> Result<(), Fail> {
         let ask = RangeRequest { key: witness, count_only: true, ..RangeRequest::default() };
         let read = self.range("confirm", ask).await?.header.unwrap_or_default();
-        if read.raft_term != kept.raft_term {
+        if read.raft_term != raft_term {
             return Err(Fail::Unknown("an election came between the renewal and its proof".into()));
         }
-        Ok(Alive::For(reply.ttl))
+        Ok(())
     }
 
     /// How many seconds a lease has left; nothing if it is gone.

@@ -38,7 +38,6 @@ pub(super) struct Seat {
 
 impl Etcd {
     pub(super) async fn ask_to_enter(&self, claim: &Arc<Claim>, intent: Intent) -> Result<Entered, Fail> {
-        self.witness(claim);
         let line = self.watches.latest();
         claim.seat(|seat: &mut Seat| seat.line = line);
         match claim.seat(|seat: &mut Seat| seat.created) {
@@ -140,6 +139,7 @@ impl Etcd {
             seat.created = Some(created);
             seat.seen = seat.seen.max(now);
         });
+        self.witness(claim.lease(), || self.keys.of(claim));
     }
 
     fn granted(&self, claim: &Arc<Claim>, created: i64, now: i64) -> Result<Entered, Fail> {

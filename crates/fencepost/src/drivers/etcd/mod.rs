@@ -44,6 +44,9 @@ use crate::{
     token::Lineage,
 };
 
+/// How many keys are tried to find one that may be read.
+const WITNESSES: usize = 100;
+
 /// A driver for the cluster that `url` names.
 pub(crate) async fn connect(url: Url, host: Arc<dyn Host>) -> Result<Arc<dyn Driver>, Error> {
     let options = Options::from_url(url)?;
@@ -63,7 +66,7 @@ pub(crate) struct Etcd {
 /// A lease's state of the protocol.
 #[derive(Default)]
 struct LeaseSeat {
-    /// A key that may be read.
+    /// A key that could be read.
     witness: Option<Vec<u8>>,
 }
 
@@ -89,13 +92,29 @@ impl Etcd {
         Ok(Self { api, keys, watches: Watches::new(transport, host), about, marks_the_left })
     }
 
-    /// Notes a key that the renewal of its lease may read.
-    fn witness(&self, claim: &Claim) {
-        claim.lease().seat(|seat: &mut LeaseSeat| {
+    /// Notes a key that was read, for the renewals of its lease.
+    fn witness(&self, lease: &Lease, key: impl FnOnce() -> Vec<u8>) {
+        lease.seat(|seat: &mut LeaseSeat| {
             if seat.witness.is_none() {
-                seat.witness = Some(self.keys.of(claim));
+                seat.witness = Some(key());
             }
         });
+    }
+
+    /// Proves a reply of this term with a key that may be read: rights change while locks are held, and those to one lock's key must
+    /// not cost the others.
+    async fn confirm(&self, lease: &Lease, claims: &[Arc<Claim>], raft_term: u64) -> Result<(), Fail> {
+        let noted = lease.seat(|seat: &mut LeaseSeat| seat.witness.take());
+        let others = [self.keys.lineage()].into_iter().chain(claims.iter().map(|claim| self.keys.of(claim)));
+        let mut outcome = Err(Fail::Denied("the user may read no key".into()));
+        for key in noted.into_iter().chain(others).take(WITNESSES) {
+            outcome = self.api.confirm(key.clone(), raft_term).await;
+            if !matches!(outcome, Err(Fail::Denied(_))) {
+                self.witness(lease, || key);
+                break;
+            }
+        }
+        outcome
     }
 
     async fn open_lease(&self, lease: &Lease) -> Result<Duration, Fail> {
@@ -117,9 +136,9 @@ impl Etcd {
     }
 
     async fn prolong(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
-        let witness = lease.seat(|seat: &mut LeaseSeat| seat.witness.clone());
-        let witness = witness.unwrap_or_else(|| self.keys.lineage());
-        match self.api.keep_alive(lease_id(lease), witness).await? {
+        let (alive, raft_term) = self.api.keep_alive(lease_id(lease)).await?;
+        self.confirm(lease, claims, raft_term).await?;
+        match alive {
             Alive::Gone => return Err(Fail::NoLease),
             Alive::For(seconds) if Duration::from_secs(seconds.unsigned_abs()) < term(lease) => {
                 return Err(Fail::Unknown(format!(
