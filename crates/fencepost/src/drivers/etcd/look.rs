@@ -53,8 +53,23 @@ impl Etcd {
             .filter_map(sought)
             .map(|(index, created)| Sought { index, claim: &claims[index], created })
             .collect();
-        for batch in sought.chunks(BATCH) {
-            self.look_for(batch, latest, lease, report).await?;
+        let mut batches: Vec<_> = sought.chunks(BATCH).collect();
+        while let Some(batch) = batches.pop() {
+            match self.look_for(batch, latest, lease, report).await {
+                Ok(()) => {}
+                // It is asked again long before the lease ends, and nobody is believed to hold meanwhile for longer.
+                Err(fail) if fail.is_passing() || self.api.has_fallen() => return Err(fail),
+                // One key that may not be read any more refuses all: found by halves.
+                Err(_) if batch.len() > 1 => {
+                    let (left, right) = batch.split_at(batch.len() / 2);
+                    batches.extend([left, right]);
+                }
+                // The lease goes on, which is proved already: the others must not fall for this one.
+                Err(why) => {
+                    tracing::debug!(lock = %batch[0].claim.lock(), %why, "a holder cannot be looked for");
+                    report(batch[0].index, Renewed::Unknown);
+                }
+            }
         }
         Ok(())
     }
