@@ -226,6 +226,16 @@ impl Watches {
         if let Some(line) = &mut table.line {
             line.is_open = true;
         }
+        if message.canceled && message.watch_id < 0 {
+            // Newer servers do not say which watch they refuse: nobody can rely on this stream.
+            if let Some(line) = &mut table.line {
+                line.is_deaf = true;
+            }
+            let everybody = table.everybody();
+            drop(table);
+            everybody.iter().for_each(missed);
+            return;
+        }
         let Some(watch) = table.watches.get(&message.watch_id) else { return };
         let ears = watch.ears.clone();
         if message.canceled {
