@@ -291,10 +291,15 @@ impl Transport for Client {
             }
             unanswered.connection = None;
             answer.map_err(|status| {
-                if is_of_the_endpoint(&status) || !connection.is_open() {
+                let fail = fail(&status);
+                // A member that refuses renewals, however quickly, is of no use to those who hold: another one may take them. The
+                // end of a lease, a missing right and a wrong login are the same everywhere.
+                let renews = matches!(call.verb(), "renew" | "confirm");
+                let is_everywhere = matches!(fail, Fail::NoLease | Fail::Denied(_)) || wants_login(&status);
+                if is_of_the_endpoint(&status) || renews && !is_everywhere || !connection.is_open() {
                     self.inner.leave(&connection);
                 }
-                fail(&status)
+                fail
             })
         })
     }
