@@ -45,6 +45,8 @@ pub(super) fn fail(status: &Status) -> Fail {
             "the user lacks a right; grant readwrite on the lock's prefix, as docs/etcd.md shows: {said}"
         )),
         Code::Unauthenticated => Fail::Denied(said),
+        // It ends, and what it had proposed may be carried out by the others.
+        _ if has(&["server stopped", "raft: stopped"]) => Fail::Unknown(said),
         _ if is_of_the_endpoint(status) => Fail::Unavailable(said),
         _ if has(&["database space exceeded"]) => {
             Fail::Unavailable(format!("the cluster takes no writes until its space is freed and the alarm is off: {said}"))
@@ -70,4 +72,21 @@ pub(super) fn cause(status: &Status) -> String {
     }
     let text = if status.source().is_some() { cause.to_string() } else { status.message().to_owned() };
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_ends_leaves_the_outcome_open_and_is_left() {
+        for said in ["etcdserver: server stopped", "raft: stopped"] {
+            for code in [Code::Unavailable, Code::Unknown] {
+                let status = Status::new(code, said);
+                assert!(matches!(fail(&status), Fail::Unknown(_)) && is_of_the_endpoint(&status), "{said}");
+            }
+        }
+        let status = Status::new(Code::Unavailable, "etcdserver: no leader");
+        assert!(matches!(fail(&status), Fail::Unavailable(_)) && is_of_the_endpoint(&status));
+    }
 }
