@@ -14,7 +14,10 @@ use std::{
 
 use prost::Message;
 use tokio::sync::{mpsc, oneshot};
-use tonic::Status;
+use tonic::{
+    Status,
+    metadata::{Ascii, MetadataValue},
+};
 
 use super::{
     Call, Events, Options, Transport,
@@ -257,10 +260,14 @@ impl Inner {
             Fail::Unknown(why) => Fail::Unavailable(why),
             other => other,
         })?;
-        let login =
+        let login: Option<MetadataValue<Ascii>> =
             AuthenticateResponse::decode(reply.as_slice()).ok().and_then(|reply| reply.token.parse().ok());
         let login: Login = match login {
-            Some(token) => Some(token),
+            Some(mut token) => {
+                // Neither logged nor remembered by the compression of headers.
+                token.set_sensitive(true);
+                Some(token)
+            }
             None => return Err(Fail::Internal("etcd answered a login with no token".into())),
         };
         *lock(&self.login) = login.clone();

@@ -108,7 +108,7 @@ impl Etcd {
         let (key, line) = (self.keys.of(claim), self.keys.line(claim.lock()));
         let end = end_of(&line);
         let mut before = last_by_creation(&line, &end, 1);
-        before.max_create_revision = created - 1;
+        before.max_create_revision = created.saturating_sub(1);
         let ask = TxnRequest {
             compare: vec![compare(&key, &[], created)],
             success: vec![range(before), range(first_by_creation(&line, &end))],

@@ -21,6 +21,9 @@ use crate::{
 /// How many keys one reply may hold.
 const PAGE: i64 = 1000;
 
+/// How many keys are listed at most: a server that always knows of more must not fill our memory.
+const MOST: usize = 1_000_000;
+
 impl Etcd {
     async fn look(&self, lock: &LockName) -> Result<Status, Fail> {
         let line = self.keys.line(lock);
@@ -61,12 +64,17 @@ impl Etcd {
                 revision,
                 ..RangeRequest::default()
             };
-            let page = self.api.range("look", ask).await?;
+            let page = self.api.range("look", ask.clone()).await?;
             revision = if revision == 0 { page.header.map_or(0, |header| header.revision) } else { revision };
+            let after = page.kvs.last().map(|last| [last.key.as_slice(), &[0]].concat());
             found.extend(page.kvs);
-            match found.last() {
-                Some(last) if page.more => key = [last.key.as_slice(), &[0]].concat(),
-                _ => return Ok(found),
+            match after {
+                _ if !page.more => return Ok(found),
+                Some(after) if after > ask.key && found.len() < MOST => key = after,
+                Some(after) if after > ask.key => {
+                    return Err(Fail::Unsupported(format!("etcd has too many keys to list, most={MOST}")));
+                }
+                _ => return Err(Fail::Internal("etcd says that there are more keys, and shows none".into())),
             }
         }
     }
@@ -81,7 +89,7 @@ impl Etcd {
         let look = self.api.txn("look", ask).await?;
         let Some(first) = rows(&look, 0).first() else {
             // Whoever comes next is made at a later revision than this one.
-            return Ok(ForcedOut { holder: None, token: token(revision(&look) + 1)? });
+            return Ok(ForcedOut { holder: None, token: token(revision(&look).saturating_add(1))? });
         };
         if first.lease == 0 {
             return Err(Fail::Invalid(format!(
@@ -101,7 +109,10 @@ impl Etcd {
             )));
         }
         // Above the holder's, and not above the token of whoever waits already.
-        Ok(ForcedOut { holder: Some(holder_of(first)), token: token(first.create_revision + 1)? })
+        Ok(ForcedOut {
+            holder: Some(holder_of(first)),
+            token: token(first.create_revision.saturating_add(1))?,
+        })
     }
 }
 

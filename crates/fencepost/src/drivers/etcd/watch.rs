@@ -114,6 +114,8 @@ impl Watches {
     pub(super) fn add(&self, key: &[u8], after: i64, ear: Ear) {
         let mut table = self.table();
         if let Some(watch) = table.by_key.get(key).copied().and_then(|id| table.watches.get_mut(&id)) {
+            // Observers come and go, and a quiet line would keep them all.
+            watch.ears.retain(Ear::is_alive);
             if !watch.ears.iter().any(|other| other.is_same(&ear)) {
                 watch.ears.push(ear);
             }
@@ -323,7 +325,7 @@ fn create(id: i64, watch: &Watch) -> WatchAsk {
     WatchAsk::Create(WatchCreate {
         key: watch.key.clone(),
         range_end: if is_line { end_of(&watch.key) } else { Vec::new() },
-        start_revision: watch.after + 1,
+        start_revision: watch.after.saturating_add(1),
         filters: if is_line { Vec::new() } else { vec![WatchFilter::NoPut.into()] },
         watch_id: id,
     })
