@@ -174,7 +174,7 @@ fn granted_term() {
     let server = server_with(Options { extra, ..Options::default() });
     let holder = locker(&server.url());
     let before = now();
-    let guard = take(&holder, "x", ms(1000));
+    let guard = take(&holder, "x", ms(100));
     let (left, after) = (guard.deadline().expect("a lease has an end"), now());
     assert!(
         left.since(before) > ms(2500) && left < after + ms(3000),

@@ -211,7 +211,8 @@ fn about(transport: &dyn Transport, cluster: u64, source: Option<String>) -> Abo
         backend: transport.name(),
         lineage: Lineage::new(lineage),
         lease: LeaseKind::Shared,
-        ttl: Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60),
+        // Shorter than any that etcd grants: then what it grants is used, and shown.
+        ttl: Duration::from_millis(100)..=Duration::from_secs(30 * 24 * 60 * 60),
         decides: "an etcd cluster, by Raft",
         fifo: true,
         level: Some(Level::Consensus),
