@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost::gate::{MemoryGate, Pass};
 use fencepost::{ErrorKind, Loss, State, Token, blocking};
-use fencepost_lab::server::zookeeper::{Client, Options, ZooKeeper};
+use fencepost_lab::server::zookeeper::{Client, Fault, Frames, Op, Options, ZooKeeper};
 
 use crate::Tests;
 use crate::process::Holder;
@@ -20,6 +20,8 @@ pub(crate) const TESTS: Tests = &[
     ("a_short_ttl_becomes_what_the_server_grants", a_short_ttl_becomes_what_the_server_grants),
     ("a_dead_waiter_is_passed_over", a_dead_waiter_is_passed_over),
     ("an_ensemble_that_was_put_back_is_refused", an_ensemble_that_was_put_back_is_refused),
+    ("a_session_that_was_shortened_is_over", a_session_that_was_shortened_is_over),
+    ("a_forced_unlock_leaves_nothing_behind_that_is_renewed", a_forced_unlock_leaves_nothing_behind),
     ("a_closed_locker_ends_its_session", a_closed_locker_ends_its_session),
 ];
 
@@ -204,6 +206,47 @@ fn a_closed_locker_ends_its_session() {
 }
 
 /// A backup that is restored has the same lineage, and would give the tokens again that were given since it was made.
+/// A server with lower limits shortens a session that comes back to it. What the guard believes is counted from the length
+/// that was granted first, and would go on after the session's end.
+fn a_session_that_was_shortened_is_over() {
+    let mut server = ZooKeeper::start(Options::default()).expect("zookeeper starts");
+    let (lock, url) = (name("shortened"), server.url());
+    let locker = locker(&url);
+    let guard = take(&locker, &lock, ms(9000));
+    server.restart_with("maxSessionTimeout=3000").expect("it starts");
+    let back = now();
+    told(&guard, LONG);
+    let took = now().since(back);
+    assert!(took < ms(3000), "believed for {took:?} after the server was back");
+    assert_eq!(guard.changes().hold().state, State::Lost(Loss::LeaseEnded));
+    // The next session is as long as the server grants it.
+    let guard = take(&locker, &lock, ms(9000));
+    assert!(guard.ttl().is_some_and(|ttl| ttl < ms(3000)), "{:?}", guard.ttl());
+    give(guard);
+}
+
+/// The node that a forced unlock stands in line with goes with a session of its own, however long others on the same locker ask.
+fn a_forced_unlock_leaves_nothing_behind() {
+    let server = ZooKeeper::start(Options::default()).expect("zookeeper starts");
+    let (proxy, lock) = (Frames::start(server.addr()).expect("a port"), name("forced"));
+    let (holder, operator) = (locker(&server.url()), locker(&format!("zk://{}", proxy.addr())));
+    let guard = take(&holder, &lock, LONG);
+    blocking::wait(operator.inspect(&lock)).expect("it answers");
+    proxy.arm(Op::Create, Fault::LoseReply);
+    let forced = blocking::wait(operator.force_unlock(&lock));
+    assert!(forced.is_err(), "its reply was lost: {forced:?}");
+    let mut client = Client::connect(server.addr(), LONG).expect("it answers");
+    assert!(proxy.is_spent());
+    until("the end of the forced unlock's session", LONG, || {
+        // As those do who follow a lock.
+        let _ = blocking::wait(operator.inspect(&lock));
+        let line = client.line(&crate::scene::path(&lock)).expect("it answers");
+        (line.len() == usize::from(guard.is_held())).then_some(())
+    });
+    drop(guard);
+    give(take(&operator, &lock, ms(900)));
+}
+
 fn an_ensemble_that_was_put_back_is_refused() {
     let mut server = ZooKeeper::start(Options::default()).expect("zookeeper starts");
     let (lock, url) = (name("restored"), server.url());

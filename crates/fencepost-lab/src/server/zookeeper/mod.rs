@@ -240,6 +240,16 @@ impl ZooKeeper {
         self.wait_serving()
     }
 
+    /// As [`restart`](Self::restart), with a line more at the end of `zoo.cfg`.
+    ///
+    /// # Errors
+    ///
+    /// As [`restart`](Self::restart).
+    pub fn restart_with(&mut self, line: &str) -> io::Result<()> {
+        self.options.extra.push(line.into());
+        self.restart()
+    }
+
     /// Kills it if it runs and starts it again with nothing, as on a new disk.
     ///
     /// # Errors
