@@ -55,6 +55,8 @@ fn gates_know_neither_drivers_nor_the_engine() {
         assert!(!text.contains("Instant::now"), "{path} has a clock");
         let is_of_redis = path.contains("/gate/redis/");
         assert!(is_of_redis || !text.contains("crate::redis"), "{path} knows Redis");
+        let is_of_zookeeper = path.contains("/gate/zookeeper/");
+        assert!(is_of_zookeeper || !text.contains("crate::zookeeper"), "{path} knows ZooKeeper");
     }
     let gates = sources("crates/fencepost/src/gate");
     let deciding = |text: &str| text.contains("token < highest");
