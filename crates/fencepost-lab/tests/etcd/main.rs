@@ -2,6 +2,7 @@
 //!
 //! The conformance suite asks what every driver promises; here is what is etcd's own, and what needs several members.
 
+mod blind;
 mod cluster;
 #[path = "../redis/cuts.rs"]
 mod cuts;
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most tests wait; those that measure must not be starved.
     arguments.test_threads = arguments.test_threads.or(Some(6));
-    let rooms: [(&str, Tests); 7] = [
+    let rooms: [(&str, Tests); 8] = [
+        ("blind", blind::TESTS),
         ("cuts", cuts::TESTS),
         ("holding", holding::TESTS),
         ("logins", logins::TESTS),

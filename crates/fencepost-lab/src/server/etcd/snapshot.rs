@@ -22,14 +22,17 @@ impl Etcd {
         Ok(Snapshot(file))
     }
 
-    /// Kills all members and starts them again with what was in the backup, with the same flags: the cluster's id is the same as
-    /// before.
+    /// Kills all members and starts them again with what was in the backup. With `is_same` with the same flags too: the cluster's id
+    /// is then the same as before.
     ///
     /// # Errors
     ///
     /// When it cannot be restored or the members do not get ready.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+    pub fn restore(&mut self, snapshot: &Snapshot, is_same: bool) -> io::Result<()> {
         self.kill_all()?;
+        if !is_same {
+            self.token += "-next";
+        }
         for member in 0..self.size() {
             std::fs::remove_dir_all(self.data(member))?;
             let wanted = ["--name", "--data-dir", "--initial-cluster", "--initial-advertise-peer-urls"];
