@@ -102,11 +102,11 @@ impl Api {
         }
     }
 
-    /// Keeps a lease alive; answers also in which term of Raft. Not to be believed, whatever it says, before it is
+    /// Keeps a lease alive; answers also in which term of Raft, in the header. Not to be believed, whatever it says, before it is
     /// [confirmed](Self::confirm).
     ///
     /// One request on a stream of its own, so that no reply can be taken for another request's.
-    pub(crate) async fn keep_alive(&self, id: i64) -> Result<(Alive, u64), Fail> {
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<(Alive, Header), Fail> {
         let reply: LeaseResponse = match self.call("renew", path::KEEP_ALIVE, &LeaseRequest { id }).await {
             // Without a header, and so without a term that could be confirmed.
             Err(Fail::NoLease) => {
@@ -115,7 +115,7 @@ impl Api {
             reply => reply?,
         };
         let kept = self.check(reply.header, None)?;
-        Ok((if reply.ttl > 0 { Alive::For(reply.ttl) } else { Alive::Gone }, kept.raft_term))
+        Ok((if reply.ttl > 0 { Alive::For(reply.ttl) } else { Alive::Gone }, kept))
     }
 
     /// Proves that the leader who answered a moment ago was the leader: `witness` is a key that may be read.
@@ -124,10 +124,10 @@ impl Api {
     /// many versions then still answer for leases that the next leader has ended (etcd#15247). A linearizable read it cannot
     /// answer, and terms differ: so a read follows, and a renewal is believed only if no election fell between the two. So is
     /// that a lease is gone: such a leader may not know yet of one that was opened since.
-    pub(crate) async fn confirm(&self, witness: Vec<u8>, raft_term: u64) -> Result<(), Fail> {
+    pub(crate) async fn confirm(&self, witness: Vec<u8>, kept: Header) -> Result<(), Fail> {
         let ask = RangeRequest { key: witness, count_only: true, ..RangeRequest::default() };
         let read = self.range("confirm", ask).await?.header.unwrap_or_default();
-        if read.raft_term != raft_term {
+        if read.raft_term != kept.raft_term {
             return Err(Fail::Unknown("an election came between the renewal and its proof".into()));
         }
         Ok(())

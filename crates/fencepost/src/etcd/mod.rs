@@ -31,8 +31,9 @@ pub(crate) use {
         value_is,
     },
     proto::{
-        Compare, CompareResult, Event, EventType, KeyValue, RangeRequest, RequestOp, Response, TxnRequest,
-        TxnResponse, WatchAsk, WatchCancel, WatchCreate, WatchFilter, WatchRequest, WatchResponse,
+        Compare, CompareResult, Event, EventType, Header, KeyValue, RangeRequest, RequestOp, Response,
+        TxnRequest, TxnResponse, WatchAsk, WatchCancel, WatchCreate, WatchFilter, WatchRequest,
+        WatchResponse,
     },
 };
 

@@ -35,8 +35,8 @@ use crate::{
     driver::{About, Driver, Entered, Fail, Intent, LeaseKind, Left, Level, Proclaimed, Report},
     error::Error,
     etcd::{
-        Alive, Api, Client, Options, RequestOp, Transport, TxnRequest, compare, delete, first_by_creation,
-        put, range,
+        Alive, Api, Client, Header, Options, RequestOp, Transport, TxnRequest, compare, delete,
+        first_by_creation, put, range,
     },
     host::{Fut, Host},
     lease::Lease,
@@ -101,14 +101,14 @@ impl Etcd {
         });
     }
 
-    /// Proves a reply of this term with a key that may be read: rights change while locks are held, and those to one lock's key must
+    /// Proves a reply with a key that may be read: rights change while locks are held, and those to one lock's key must
     /// not cost the others.
-    async fn confirm(&self, lease: &Lease, claims: &[Arc<Claim>], raft_term: u64) -> Result<(), Fail> {
+    async fn confirm(&self, lease: &Lease, claims: &[Arc<Claim>], kept: Header) -> Result<(), Fail> {
         let noted = lease.seat(|seat: &mut LeaseSeat| seat.witness.take());
         let others = [self.keys.lineage()].into_iter().chain(claims.iter().map(|claim| self.keys.of(claim)));
         let mut outcome = Err(Fail::Denied("the user may read no key".into()));
         for key in noted.into_iter().chain(others).take(WITNESSES) {
-            outcome = self.api.confirm(key.clone(), raft_term).await;
+            outcome = self.api.confirm(key.clone(), kept).await;
             if !matches!(outcome, Err(Fail::Denied(_))) {
                 self.witness(lease, || key);
                 break;
@@ -136,8 +136,8 @@ impl Etcd {
     }
 
     async fn prolong(&self, lease: &Lease, claims: &[Arc<Claim>], report: Report<'_>) -> Result<(), Fail> {
-        let (alive, raft_term) = self.api.keep_alive(lease_id(lease)).await?;
-        self.confirm(lease, claims, raft_term).await?;
+        let (alive, kept) = self.api.keep_alive(lease_id(lease)).await?;
+        self.confirm(lease, claims, kept).await?;
         match alive {
             Alive::Gone => return Err(Fail::NoLease),
             Alive::For(seconds) if Duration::from_secs(seconds.unsigned_abs()) < term(lease) => {
