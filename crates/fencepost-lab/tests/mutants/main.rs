@@ -9,6 +9,7 @@ mod engine;
 mod etcd;
 mod local;
 mod redis;
+mod zookeeper;
 
 use std::{
     fs,
@@ -65,6 +66,30 @@ fn main() -> ExitCode {
             "redis_order",
             redis::ORDERS,
             &["--package", "fencepost-lab", "--test", "redis", "is_not_overtaken"],
+            all,
+        ),
+        (
+            "zookeeper",
+            zookeeper::MUTANTS,
+            &["--package", "fencepost-lab", "--test", "conformance", "zookeeper::"],
+            all,
+        ),
+        (
+            "zookeeper_quorum",
+            zookeeper::QUORUM,
+            &["--package", "fencepost-lab", "--test", "zookeeper", "renews_nobody"],
+            all,
+        ),
+        (
+            "zookeeper_watches",
+            zookeeper::WATCHES,
+            &["--package", "fencepost-lab", "--test", "zookeeper", "made_again"],
+            all,
+        ),
+        (
+            "zookeeper_past",
+            zookeeper::PAST,
+            &["--package", "fencepost-lab", "--test", "zookeeper", "put_back"],
             all,
         ),
     ] {
