@@ -77,17 +77,10 @@ pub(crate) const OF_THE_CLUSTER: &[(&str, Mutant)] = &[(
     "a_deposed_leader_is_believed",
     Mutant {
         story: "a renewal is believed from a leader that was deposed while it stood still (etcd#15247)",
-        edits: &[
-            Edit {
-                file: "etcd/api.rs",
-                right: "        if read.raft_term != kept.raft_term {",
-                broken: "        if false {",
-            },
-            Edit {
-                file: "etcd/api.rs",
-                right: "let read = self.range(\"confirm\", ask).await?.header.unwrap_or_default();",
-                broken: "let (read, _) = (kept, ask);",
-            },
-        ],
+        edits: &[Edit {
+            file: "etcd/api.rs",
+            right: "if read.raft_term != raft_term {",
+            broken: "if false {",
+        }],
     },
 )];

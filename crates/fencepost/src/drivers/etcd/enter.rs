@@ -12,8 +12,8 @@ use crate::{
     claim::Claim,
     driver::{Entered, Fail, Intent},
     etcd::{
-        Compare, KeyValue, Response, TxnRequest, TxnResponse, compare, first_by_creation, last_by_creation,
-        put, range,
+        Compare, KeyValue, RangeRequest, Response, TxnRequest, TxnResponse, compare, first_by_creation,
+        last_by_creation, put, range,
     },
     token::Token,
 };
@@ -97,7 +97,7 @@ impl Etcd {
         }
         self.is_there(claim, now, now);
         match rows(&reply, 1).iter().find(|other| other.key != key) {
-            Some(ahead) => Ok(self.queued(claim, ahead, rows(&reply, 2).first(), now)),
+            Some(ahead) => Ok(self.queued(claim, Some(ahead), rows(&reply, 2).first(), now)),
             None => self.granted(claim, now, now),
         }
     }
@@ -106,26 +106,65 @@ impl Etcd {
     /// died meanwhile, and a grant on it would be a second holder (etcd#11456).
     async fn stands(&self, claim: &Arc<Claim>, created: i64) -> Result<Entered, Fail> {
         let (key, line) = (self.keys.of(claim), self.keys.line(claim.lock()));
-        let end = end_of(&line);
-        let mut before = last_by_creation(&line, &end, 1);
+        let first = first_by_creation(&line, &end_of(&line));
+        let Some(reply) = self.while_there(claim, &key, created, first).await? else {
+            return Ok(Entered::Gone);
+        };
+        let now = revision(&reply);
+        match rows(&reply, 0).first().filter(|first| first.key != key) {
+            None => self.granted(claim, created, now),
+            Some(first) => {
+                let ahead = claim.seat(|seat: &mut Seat| seat.ahead.clone());
+                if ahead.is_some_and(|ahead| self.watches.tells(claim, &ahead)) {
+                    // Whoever is ahead is there: it would have been told otherwise.
+                    return Ok(self.queued(claim, None, Some(first), now));
+                }
+                self.behind_whom(claim, created, Some(first)).await
+            }
+        }
+    }
+
+    /// Looks for the one ahead. The server reads the whole line for it, so it is asked for only where it is not known.
+    async fn behind_whom(
+        &self,
+        claim: &Arc<Claim>,
+        created: i64,
+        first: Option<&KeyValue>,
+    ) -> Result<Entered, Fail> {
+        let (key, line) = (self.keys.of(claim), self.keys.line(claim.lock()));
+        let mut before = last_by_creation(&line, &end_of(&line), 1);
         before.max_create_revision = created.saturating_sub(1);
+        let Some(reply) = self.while_there(claim, &key, created, before).await? else {
+            return Ok(Entered::Gone);
+        };
+        let now = revision(&reply);
+        // The protocol takes 0 for "any": the first key of a cluster has nothing before it.
+        match rows(&reply, 0).first().filter(|other| other.create_revision < created) {
+            Some(ahead) => Ok(self.queued(claim, Some(ahead), first, now)),
+            None => self.granted(claim, created, now),
+        }
+    }
+
+    /// What `look` finds, if the claim's key is there as it was made; otherwise nothing.
+    async fn while_there(
+        &self,
+        claim: &Arc<Claim>,
+        key: &[u8],
+        created: i64,
+        look: RangeRequest,
+    ) -> Result<Option<TxnResponse>, Fail> {
         let ask = TxnRequest {
-            compare: vec![compare(&key, &[], created)],
-            success: vec![range(before), range(first_by_creation(&line, &end))],
+            compare: vec![compare(key, &[], created)],
+            success: vec![range(look)],
             failure: Vec::new(),
         };
         let reply = self.api.txn("enter", ask).await?;
         if !reply.succeeded {
-            self.watches.forget(&key, claim);
-            return Ok(Entered::Gone);
+            self.watches.forget(key, claim);
+            return Ok(None);
         }
-        let now = revision(&reply);
-        self.is_there(claim, created, now);
-        // The protocol takes 0 for "any": the first key of a cluster has nothing before it.
-        match rows(&reply, 0).first().filter(|other| other.create_revision < created) {
-            Some(ahead) => Ok(self.queued(claim, ahead, rows(&reply, 1).first(), now)),
-            None => self.granted(claim, created, now),
-        }
+        self.is_there(claim, created, revision(&reply));
+        Ok(Some(reply))
     }
 
     /// Refuses a claim that was given up: its enter may come late, and its lease may go on with other locks.
@@ -152,12 +191,20 @@ impl Etcd {
 
     /// Watches the key ahead, which tells of the claim's turn, and its own, which tells of its end. Both from the revision of the answer
     /// on, so that nothing falls between the answer and the watch (python-etcd3#1107).
-    fn queued(&self, claim: &Arc<Claim>, ahead: &KeyValue, first: Option<&KeyValue>, now: i64) -> Entered {
-        let before = claim.seat(|seat: &mut Seat| seat.ahead.replace(ahead.key.clone()));
-        if let Some(before) = before.filter(|before| *before != ahead.key) {
-            self.watches.forget(&before, claim);
+    fn queued(
+        &self,
+        claim: &Arc<Claim>,
+        ahead: Option<&KeyValue>,
+        first: Option<&KeyValue>,
+        now: i64,
+    ) -> Entered {
+        if let Some(ahead) = ahead {
+            let before = claim.seat(|seat: &mut Seat| seat.ahead.replace(ahead.key.clone()));
+            if let Some(before) = before.filter(|before| *before != ahead.key) {
+                self.watches.forget(&before, claim);
+            }
+            self.watches.add(&ahead.key, now, Ear::ahead(claim));
         }
-        self.watches.add(&ahead.key, now, Ear::ahead(claim));
         self.watches.add(&self.keys.of(claim), now, Ear::own(claim));
         self.watches.open();
         Entered::Queued { recheck: self.watches.recheck(), holder: first.map(holder_of) }

@@ -141,6 +141,13 @@ impl Watches {
         }
     }
 
+    /// Whether `claim` is told of what happens to `key`, or will be by the next stream.
+    pub(super) fn tells(&self, claim: &Arc<Claim>, key: &[u8]) -> bool {
+        let table = self.table();
+        let watch = table.by_key.get(key).and_then(|id| table.watches.get(id));
+        watch.is_some_and(|watch| watch.ears.iter().any(|ear| ear.is_of(claim)))
+    }
+
     /// Opens the stream if there is none and something to watch.
     pub(super) fn open(self: &Arc<Self>) {
         self.open_relied_on(false);
