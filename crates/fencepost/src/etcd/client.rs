@@ -226,7 +226,12 @@ impl Inner {
 
     /// An endpoint that does not even say hello.
     fn stranger(&self, name: &str, status: &Status) -> Fail {
-        let hint = if self.options.tls.is_some() { "" } else { "; if it expects TLS, write etcds://" };
+        // A server that wants a certificate may close the connection before its alert is read.
+        let hint = match &self.options.tls {
+            None => "; if it expects TLS, write etcds://",
+            Some(tls) if tls.identity.is_none() => "; if it wants to see a certificate, give cert= and key=",
+            Some(_) => "",
+        };
         let cause = cause(status);
         if cause.contains("fatal alert") {
             return Fail::Denied(format!(
