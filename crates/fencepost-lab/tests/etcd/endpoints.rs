@@ -100,9 +100,9 @@ fn is_cut(cluster: &mut Etcd) {
         (0..3).map(|member| Proxy::start(cluster.addr(member)).expect("a port")).collect();
     let addresses: Vec<_> = proxies.iter().map(Proxy::addr).collect();
     let client = locker(&cluster.url_through(&addresses));
-    for cut in 0..3 {
+    for cut in &proxies {
         let guard = take(&client, "cut", ms(6000));
-        proxies[cut].cut();
+        cut.cut();
         let start = now();
         for _ in 0..3 {
             give(take(&client, "other", ms(6000)));
@@ -110,7 +110,7 @@ fn is_cut(cluster: &mut Etcd) {
         assert!(now().since(start) < ms(2000), "it took {:?}", now().since(start));
         assert!(guard.is_held());
         give(guard);
-        proxies[cut].heal().expect("the port is still ours");
+        cut.heal().expect("the port is still ours");
     }
 }
 
