@@ -36,11 +36,11 @@ pub(crate) const QUORUM: &[(&str, Mutant)] = &[(
             Edit {
                 file: "drivers/zookeeper/mod.rs",
                 right: "session.send(&[Request::Multi(vec![check])])",
-                broken: "session.send(&[check, Request::Exists { path: path.clone(), watch: false }][1..])",
+                broken: "session.send(&[match check { Request::Check { path, .. } => Request::Exists { path, watch: false }, other => other }])",
             },
             Edit {
                 file: "drivers/zookeeper/mod.rs",
-                right: "match reply.steps() {",
+                right: "match reply.steps(1) {",
                 broken: "match reply.stat().map(drop).map_err(|code| (0, code)) {",
             },
         ],
