@@ -128,7 +128,8 @@ fn late_enter() {
     let server = server();
     let ((locker, faults), other) = (faulty(&server.url()), locker(&server.url()));
     let kept = take(&locker, "kept", SHORT);
-    for by in [ms(800), ms(3500)] {
+    // Later than one request's limit, which is half a lease; before and after the lease's first end.
+    for by in [ms(1500), ms(3500)] {
         faults.arm("enter", Fault::HoldBack(by));
         let (outcome, _) = Waiter::start(&locker, "x", SHORT, ms(300)).outcome();
         outcome.expect_err("it has waited for an answer");
