@@ -9,7 +9,7 @@ use std::io::Read;
 use fencepost_lab::checker::{Rule, Rules, judge};
 use fencepost_lab::history::Kind;
 use fencepost_lab::leased::Control;
-use fencepost_lab::server::{etcd, ignored, redis, zookeeper};
+use fencepost_lab::server::{Missing, etcd, ignored, redis, zookeeper};
 use libtest_mimic::Trial;
 use nix::sys::signal::Signal::{SIGCONT, SIGKILL, SIGSTOP, SIGTERM};
 
@@ -43,17 +43,66 @@ pub(crate) fn trials() -> Vec<Trial> {
             ("etcd", etcd::installed().map(drop)),
             ("zookeeper", zookeeper::installed().map(drop)),
         ];
-        [("claim", Ok(())), ("session", Ok(()))].into_iter().chain(real).map(move |(lease, found)| {
-            let (name, skip) = (format!("lease_{name}_{lease}"), ignored(&found));
-            let run = move || {
-                found?;
-                test(lease);
-                Ok(())
-            };
-            Trial::test(name, run).with_ignored_flag(skip)
-        })
+        [("claim", Ok(())), ("session", Ok(()))]
+            .into_iter()
+            .chain(real)
+            .map(move |(lease, found)| server(format!("lease_{name}_{lease}"), found, move || test(lease)))
     };
-    tests.into_iter().flat_map(each).collect()
+    let majority = [
+        server("lease_majority_gone_etcd", etcd::installed().map(drop), etcd_without_a_majority),
+        server(
+            "lease_majority_gone_zookeeper",
+            zookeeper::installed().map(drop),
+            zookeeper_without_a_majority,
+        ),
+    ];
+    tests.into_iter().flat_map(each).chain(majority).collect()
+}
+
+/// A test that needs a server, and is ignored where that is not installed.
+fn server(
+    name: impl Into<String>,
+    found: Result<(), Missing>,
+    test: impl FnOnce() + Send + 'static,
+) -> Trial {
+    let skip = ignored(&found);
+    let run = move || {
+        found?;
+        test();
+        Ok(())
+    };
+    Trial::test(name, run).with_ignored_flag(skip)
+}
+
+/// The job is dead before what its lock hangs on can end: the ensemble, which nobody can ask any more, may have a majority again
+/// at that moment, and give the lock to another.
+fn without_a_majority(url: String, pause: impl FnOnce()) {
+    let world = World::at_url(url);
+    let first = stubborn(&world, RUN);
+    pause();
+    let fault = sys::now();
+    first.said().says(76, &["the lock was lost, so the command was stopped"]);
+    died_in_time(&world, fault);
+    is_in_order(&world, 1);
+}
+
+fn etcd_without_a_majority() {
+    let options = etcd::Options { members: 3, ..etcd::Options::default() };
+    let mut cluster = etcd::Etcd::start(options).expect("it starts");
+    without_a_majority(cluster.url(), || {
+        for member in [0, 1] {
+            cluster.pause(member).expect("it runs");
+        }
+    });
+}
+
+fn zookeeper_without_a_majority() {
+    let mut ensemble = zookeeper::Ensemble::start(&zookeeper::Options::default()).expect("it starts");
+    without_a_majority(ensemble.url(), || {
+        for server in [0, 1] {
+            ensemble.server(server).pause().expect("it runs");
+        }
+    });
 }
 
 const TTL: u64 = 3_000_000_000;

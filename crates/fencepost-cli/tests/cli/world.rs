@@ -50,7 +50,12 @@ impl World {
 
     /// A server whose keys other clients have written too.
     pub(crate) fn beside(server: &Redis) -> Self {
-        Self::at(Scene::new(), server.url(), None)
+        Self::at_url(server.url())
+    }
+
+    /// A backend that the test has started itself.
+    pub(crate) fn at_url(url: String) -> Self {
+        Self::at(Scene::new(), url, None)
     }
 
     /// A redis-server.
