@@ -51,6 +51,8 @@ enum Backend {
     Zookeeper,
     Postgres,
     Etcd,
+    /// None by itself: all of them side by side
+    Together,
 }
 
 /// The parts that are played in a process of their own, which the benchmark starts itself.
@@ -116,7 +118,7 @@ fn measure(cli: &Cli) -> Outcome<()> {
     if is_asked(Backend::Postgres) {
         gate::measure(&mut table, effort)?;
     }
-    if cli.only.is_none() {
+    if is_asked(Backend::Together) {
         backends::measure(&mut table, &memory, effort)?;
     }
     table.print();

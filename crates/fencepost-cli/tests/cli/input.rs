@@ -108,8 +108,14 @@ fn urls() {
     for (url, line) in [
         ("", "invalid url: it has no scheme; write, for example, local: or local:/path"),
         ("/a/path", "invalid url: it has no scheme; write, for example, local: or local:/path"),
-        ("foo:bar", "the scheme \"foo\" is not known; this build has: etcd, etcds, local, redis, rediss, zk, zks"),
-        ("nope://host", "the scheme \"nope\" is not known; this build has: etcd, etcds, local, redis, rediss, zk, zks"),
+        (
+            "foo:bar",
+            "the scheme \"foo\" is not known; this build has: etcd, etcds, local, redis, rediss, zk, zks",
+        ),
+        (
+            "nope://host",
+            "the scheme \"nope\" is not known; this build has: etcd, etcds, local, redis, rediss, zk, zks",
+        ),
         ("local:a/path", "invalid url: the root must be an absolute path; write local:/path"),
         ("local://host/path", "invalid url: local: takes no host; write local:/path"),
         ("local:/a?sync=1", "the url has an unknown option \"sync\"; local takes: none"),
