@@ -25,6 +25,9 @@ use crate::{
 /// What the proxy adds to a round trip.
 const DETOUR: Duration = Duration::from_millis(50);
 
+/// The lease of the lock that is held meanwhile: what counts is what becomes of it when the next renewals are due.
+const LEASE: Duration = Duration::from_secs(6);
+
 /// How long locks may pause when a server dies, before they count as lost.
 const OUTAGE: Duration = Duration::from_secs(10);
 
@@ -64,13 +67,10 @@ fn row(
     effort: usize,
     kill: impl FnOnce() -> Outcome<()>,
 ) -> Outcome<()> {
-    let [acquire, release] = round_trips(scheme, first)?.map(|trips| match trips {
-        1 => "1 round trip".to_owned(),
-        trips => format!("{trips} round trips"),
-    });
+    let [acquire, release] = round_trips(scheme, first)?.map(|trips| format!("{trips:.2} round trips"));
     let locker = wait(Locker::connect(url))?;
     let both = show(pair_of(&locker, effort)?);
-    let held = wait(locker.lock("held").acquire())?;
+    let held = wait(locker.lock("held").ttl(LEASE).acquire())?;
     kill()?;
     let is_new = wait(locker.lock("new").patience(OUTAGE).wait(OUTAGE).acquire()).is_ok();
     let (held, new) =
@@ -100,7 +100,7 @@ fn still_held(guard: &Guard) -> bool {
 }
 
 /// How many round trips a free lock takes, and how many its release, on a connection that is open and has a lease.
-fn round_trips(scheme: &str, server: SocketAddr) -> Outcome<[u128; 2]> {
+fn round_trips(scheme: &str, server: SocketAddr) -> Outcome<[f64; 2]> {
     let proxy = Proxy::start(server)?;
     let locker = wait(Locker::connect(&format!("{scheme}://{}", proxy.addr())))?;
     wait(wait(locker.lock("trips").acquire())?.release())?;
@@ -113,7 +113,7 @@ fn round_trips(scheme: &str, server: SocketAddr) -> Outcome<[u128; 2]> {
     })?;
     let guard = guard.expect("it was acquired");
     let release = time(|| Ok(wait(guard.release())?))?;
-    Ok([acquire, release].map(|took| took.as_millis() / DETOUR.as_millis()))
+    Ok([acquire, release].map(|took| took.as_secs_f64() / DETOUR.as_secs_f64()))
 }
 
 /// The median time of an acquire and its release.

@@ -2,6 +2,8 @@
 //!
 //! The conformance suite asks what every driver promises; here is what is etcd's own, and what needs several members.
 
+#[path = "../redis/acts.rs"]
+mod acts;
 mod blind;
 mod cluster;
 #[path = "../redis/cuts.rs"]

@@ -1,16 +1,15 @@
 //! What the tests share: clusters, lockers, time, and what can be read from the servers themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fencepost::driver::Host as _;
 use fencepost::etcd::{Client, Options};
-use fencepost::{Error, Guard, Locker, Moment, SystemHost, blocking};
+use fencepost::{Guard, Locker, Moment, blocking};
 use fencepost_lab::faulty::{Faults, etcd::Faulty};
 use fencepost_lab::proxy::Proxy;
 use fencepost_lab::server::etcd::{self, Etcd};
 
+pub(crate) use crate::acts::{Waiter, give, ms, now, pass, take, until};
 pub(crate) use crate::holder::host;
 
 /// Long enough that nothing of a test runs out by itself.
@@ -25,10 +24,6 @@ pub(crate) const STEP: Duration = SHORT;
 
 /// The three members that all tests of a cluster share; each of them mends what it breaks.
 static CLUSTER: Mutex<Option<Etcd>> = Mutex::new(None);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A server that a test has for itself.
 pub(crate) fn server() -> Etcd {
@@ -82,64 +77,10 @@ pub(crate) fn faulty(url: &str) -> (Locker, Arc<Faults>) {
     (Locker::from_parts(driver, host()), faults)
 }
 
-pub(crate) fn now() -> Moment {
-    SystemHost.now()
-}
-
-/// Time that has to pass while nothing happens: it cannot be polled for.
-pub(crate) fn pass(time: Duration) {
-    thread::sleep(time);
-}
-
-/// Polls until a condition gives something.
-#[track_caller]
-pub(crate) fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = now() + within;
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(now() < end, "not within {within:?}: {what}");
-        pass(ms(2));
-    }
-}
-
-pub(crate) fn take(locker: &Locker, lock: &str, ttl: Duration) -> Guard {
-    blocking::wait(locker.lock(lock).ttl(ttl).wait(LONG).acquire()).expect("the lock")
-}
-
-pub(crate) fn give(guard: Guard) {
-    blocking::wait(guard.release()).expect("it was held");
-}
-
 /// Waits until the guard tells its loss; answers when it did.
 pub(crate) fn lost(guard: &Guard) -> Moment {
     blocking::wait(guard.lost());
     now()
-}
-
-/// An acquire on a thread of its own.
-pub(crate) struct Waiter(JoinHandle<(Result<Guard, Error>, Moment)>);
-
-impl Waiter {
-    pub(crate) fn start(locker: &Locker, lock: &str, ttl: Duration, wait: Duration) -> Self {
-        let lock = locker.lock(lock).ttl(ttl).wait(wait);
-        Self(thread::spawn(move || {
-            let outcome = blocking::wait(lock.acquire());
-            (outcome, now())
-        }))
-    }
-
-    /// What became of it, and when.
-    pub(crate) fn outcome(self) -> (Result<Guard, Error>, Moment) {
-        self.0.join().expect("it does not panic")
-    }
-
-    #[track_caller]
-    pub(crate) fn granted(self) -> (Guard, Moment) {
-        let (outcome, at) = self.outcome();
-        (outcome.expect("the lock"), at)
-    }
 }
 
 /// The keys in a lock's line, oldest first, with their leases.

@@ -2,6 +2,7 @@
 //!
 //! The conformance suite asks what every driver promises; here is what is Redis's own.
 
+mod acts;
 mod amnesia;
 mod clocks;
 mod crowd;

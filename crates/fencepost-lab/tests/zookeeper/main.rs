@@ -5,6 +5,8 @@
 //! clients' lock recipes. The single server and the ensemble are started once for all tests; a test of the ensemble has
 //! it to itself, and leaves it whole.
 
+#[path = "../redis/acts.rs"]
+mod acts;
 mod ensemble;
 mod figures;
 mod lost;

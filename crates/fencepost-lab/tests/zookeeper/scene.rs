@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use fencepost::driver::Host;
-use fencepost::{Error, Guard, Locker, Moment, SystemHost, blocking};
+use fencepost::{Guard, Locker, Moment, blocking};
 use fencepost_lab::server::zookeeper::{Client, Ensemble, Options, ZooKeeper};
+
+pub(crate) use crate::acts::{Waiter, give, ms, now, pass, take, until};
 
 /// Long enough that nothing of a test runs out by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -15,10 +15,6 @@ pub(crate) const LONG: Duration = Duration::from_secs(20);
 static SINGLE: Mutex<Option<ZooKeeper>> = Mutex::new(None);
 static ENSEMBLE: Mutex<Option<Ensemble>> = Mutex::new(None);
 static NAMES: AtomicU64 = AtomicU64::new(1);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,66 +77,10 @@ pub(crate) fn locker(url: &str) -> Locker {
     blocking::wait(Locker::connect(url)).expect("a server answers")
 }
 
-pub(crate) fn now() -> Moment {
-    SystemHost.now()
-}
-
-/// Time that has to pass while nothing happens: it cannot be polled for.
-pub(crate) fn pass(time: Duration) {
-    thread::sleep(time);
-}
-
-/// Polls until a condition gives something.
-#[track_caller]
-pub(crate) fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = now() + within;
-    loop {
-        if let Some(found) = condition() {
-            return found;
-        }
-        assert!(now() < end, "not within {within:?}: {what}");
-        pass(ms(2));
-    }
-}
-
-#[track_caller]
-pub(crate) fn take(locker: &Locker, lock: &str, ttl: Duration) -> Guard {
-    blocking::wait(locker.lock(lock).ttl(ttl).wait(LONG).acquire()).expect("the lock")
-}
-
-#[track_caller]
-pub(crate) fn give(guard: Guard) {
-    blocking::wait(guard.release()).expect("it was held");
-}
-
 /// When a guard is told of its loss, waited for.
 #[track_caller]
 pub(crate) fn told(guard: &Guard, within: Duration) -> Moment {
     until("the loss is told", within, || (!guard.is_held()).then(now))
-}
-
-/// An acquire on a thread of its own.
-pub(crate) struct Waiter(JoinHandle<(Result<Guard, Error>, Moment)>);
-
-impl Waiter {
-    pub(crate) fn start(locker: &Locker, lock: &str, ttl: Duration, wait: Duration) -> Self {
-        let lock = locker.lock(lock).ttl(ttl).wait(wait);
-        Self(thread::spawn(move || {
-            let outcome = blocking::wait(lock.acquire());
-            (outcome, now())
-        }))
-    }
-
-    /// What became of it, and when.
-    pub(crate) fn outcome(self) -> (Result<Guard, Error>, Moment) {
-        self.0.join().expect("it does not panic")
-    }
-
-    #[track_caller]
-    pub(crate) fn granted(self) -> (Guard, Moment) {
-        let (outcome, at) = self.outcome();
-        (outcome.expect("the lock"), at)
-    }
 }
 
 /// Returns once this many stand in line, the holder included.
